@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "io/atomic_file_writer.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "io/file_error.hpp"
+
+namespace openvc::io {
+namespace {
+
+/// The path whose content is replaced. Anything but a regular file there is refused: renaming over
+/// a device such as /dev/null would succeed for root, and break the machine.
+std::filesystem::path writable_target(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw FileError(FileErrorReason::cannot_write, path,
+                    {.found = std::filesystem::is_directory(status) ? "a directory"
+                                                                    : "a pipe, socket or device",
+                     .expected = "a regular file or a path that does not exist",
+                     .advice = "Give the path of the file to write."});
+  }
+  if (!std::filesystem::is_symlink(std::filesystem::symlink_status(path, error))) return path;
+  std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
+  if (error) throw_system_failure(FileErrorReason::cannot_write, path, "follow it", error.value());
+  return resolved;
+}
+
+std::filesystem::path temporary_path(const std::filesystem::path& target) {
+  static std::atomic<std::uint64_t> counter{0};
+  std::filesystem::path name = target;
+  name += ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
+  return name;
+}
+
+}  // namespace
+
+AtomicFileWriter::AtomicFileWriter(const std::filesystem::path& path)
+    : target_(writable_target(path)),
+      temporary_(temporary_path(target_)),
+      // O_EXCL: never write into a file that somebody else put there, nor through a link.
+      // Mode 0666 less the user's umask is what every program gives to a new file.
+      file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+  if (!file_.is_open()) {
+    const int error_number = errno;
+    throw_system_failure(FileErrorReason::cannot_write, target_, "create a file beside it",
+                         error_number);
+  }
+}
+
+AtomicFileWriter::~AtomicFileWriter() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFileWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    // One call may write less than asked for: Linux stops at 2 GiB, and signals interrupt.
+    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      refuse("write it", errno);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFileWriter::write(std::string_view text) {
+  write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void AtomicFileWriter::commit() {
+  // Without fsync a power cut after the rename could leave an empty file under the final name.
+  if (::fsync(file_.get()) != 0) refuse("flush it to the disk", errno);
+  if (file_.close() != 0) refuse("close it", errno);
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) refuse("rename it", errno);
+  temporary_.clear();
+}
+
+void AtomicFileWriter::refuse(std::string_view action, int error_number) const {
+  throw_system_failure(FileErrorReason::cannot_write, target_, action, error_number);
+}
+
+}  // namespace openvc::io

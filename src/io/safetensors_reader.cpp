@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "io/file_error.hpp"
+#include "io/json_reader.hpp"
+#include "io/little_endian.hpp"
+#include "io/safetensors.hpp"
+#include "io/utf8.hpp"
+
+namespace openvc::io {
+namespace {
+
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+/// Where the header says that a tensor lies, in bytes of the data part. Checked by check_extent().
+struct DataRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct DeclaredTensor {
+  TensorEntry entry;  // without bytes
+  DataRange range;
+};
+
+struct Header {
+  std::vector<DeclaredTensor> tensors;
+  Metadata metadata;
+};
+
+/// Reads the header text of one file; holds what the messages need.
+class HeaderParser {
+ public:
+  HeaderParser(std::string_view text, const std::filesystem::path& path)
+      : json_(text, path), path_(path) {}
+
+  Header parse() {
+    Header header;
+    bool has_metadata = false;
+    json_.read_object([&](std::string key) {
+      if (key == kMetadataKey) {
+        if (std::exchange(has_metadata, true)) refuse_repetition(kMetadataKey, "the header");
+        header.metadata = read_metadata();
+      } else {
+        header.tensors.push_back(read_tensor(std::move(key)));
+      }
+    });
+    json_.expect_end();
+    return header;
+  }
+
+ private:
+  Metadata read_metadata() {
+    Metadata metadata;
+    json_.read_object([&](std::string key) {
+      std::string value = json_.read_string();
+      const auto [position, is_new] = metadata.try_emplace(std::move(key), std::move(value));
+      if (!is_new) refuse_repetition(position->first, "the metadata");
+    });
+    return metadata;
+  }
+
+  DeclaredTensor read_tensor(std::string name) {
+    std::optional<StoredType> type;
+    std::optional<std::vector<std::int64_t>> shape;
+    std::optional<DataRange> range;
+    const std::string owner = "tensor " + quoted(name);
+    json_.read_object([&](const std::string& key) {
+      if ((key == "dtype" && type) || (key == "shape" && shape) ||
+          (key == "data_offsets" && range)) {
+        refuse_repetition(key, owner);
+      }
+      if (key == "dtype") {
+        type = read_type(owner);
+      } else if (key == "shape") {
+        shape = read_shape(owner);
+      } else if (key == "data_offsets") {
+        range = read_range(owner);
+      } else {
+        throw_malformed(path_, "the key " + quoted(key) + " in " + owner,
+                        "only 'dtype', 'shape' and 'data_offsets'");
+      }
+    });
+    if (!type || !shape || !range) {
+      throw_malformed(path_, owner + " without " +
+                                 (!type ? "'dtype'" : !shape ? "'shape'" : "'data_offsets'"),
+                      "'dtype', 'shape' and 'data_offsets'");
+    }
+    return {.entry = {.name = std::move(name), .type = *type, .shape = *std::move(shape)},
+            .range = *range};
+  }
+
+  StoredType read_type(const std::string& owner) {
+    const std::string name = json_.read_string();
+    const auto info = std::ranges::find(kStoredTypes, name, &StoredTypeInfo::safetensors_name);
+    if (info != kStoredTypes.end()) return info->type;
+    std::string known;
+    for (const StoredTypeInfo& candidate : kStoredTypes) {
+      known += (known.empty() ? "" : ", ") + std::string(candidate.safetensors_name);
+    }
+    throw FileError(FileErrorReason::unsupported, path_,
+                    {.found = "the dtype " + quoted(name) + " in " + owner,
+                     .expected = "one of " + known,
+                     .advice = "Convert the tensor to one of these types, or leave it out."});
+  }
+
+  std::vector<std::int64_t> read_shape(const std::string& owner) {
+    std::vector<std::int64_t> shape;
+    json_.read_array([&] {
+      if (shape.size() == kMaxRank) {
+        throw_malformed(path_, "more than " + std::to_string(kMaxRank) + " dimensions in " + owner,
+                        "at most that many");
+      }
+      shape.push_back(json_.read_non_negative_integer());
+    });
+    return shape;
+  }
+
+  DataRange read_range(const std::string& owner) {
+    std::array<std::int64_t, 2> offsets{};
+    std::size_t count = 0;
+    json_.read_array([&] {
+      const std::int64_t offset = json_.read_non_negative_integer();
+      if (count < offsets.size()) offsets[count] = offset;
+      ++count;
+    });
+    if (count != offsets.size()) {
+      throw_malformed(path_, std::to_string(count) + " data_offsets in " + owner,
+                      "two: begin and end");
+    }
+    return {.begin = offsets[0], .end = offsets[1]};
+  }
+
+  [[noreturn]] void refuse_repetition(std::string_view key, const std::string& where) {
+    throw_malformed(path_, "the key " + quoted(key) + " twice in " + where, "each key once");
+  }
+
+  JsonReader json_;
+  const std::filesystem::path& path_;
+};
+
+std::string range_text(const DataRange& range) {
+  return "[" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ")";
+}
+
+/// Checks one tensor by itself: its range is inside the data and as long as shape and type say.
+void check_extent(const DeclaredTensor& tensor, std::size_t data_bytes,
+                  const std::filesystem::path& path) {
+  const auto& [entry, range] = tensor;
+  const std::string owner = "tensor " + quoted(entry.name);
+  if (range.begin > range.end || std::cmp_greater(range.end, data_bytes)) {
+    throw_malformed(path, owner + " at bytes " + range_text(range),
+                    "a range inside the " + std::to_string(data_bytes) +
+                        " bytes of data that follow the header");
+  }
+  const std::optional<std::uint64_t> bytes = checked_byte_count(entry.shape, entry.type);
+  const std::string form = std::string(stored_name(entry.type)) + " " + shape_text(entry.shape);
+  if (!bytes) {
+    throw_malformed(path, owner + " of " + form, "a shape whose size in bytes fits 63 bits");
+  }
+  if (std::cmp_not_equal(*bytes, range.end - range.begin)) {
+    throw_malformed(path, owner + " at bytes " + range_text(range),
+                    std::to_string(*bytes) + " bytes, as its type and shape say: " + form);
+  }
+}
+
+/// Checks all tensors together, sorted by position: they cover the data without gap or overlap.
+void check_coverage(std::span<const DeclaredTensor> tensors, std::size_t data_bytes,
+                    const std::filesystem::path& path) {
+  std::int64_t covered = 0;
+  for (const auto& [entry, range] : tensors) {
+    if (range.begin != covered) {
+      throw_malformed(path, "tensor " + quoted(entry.name) + " at bytes " + range_text(range),
+                      "its begin at byte " + std::to_string(covered) +
+                          ", where the tensor before it ends: no overlap and no gap");
+    }
+    covered = range.end;
+  }
+  if (std::cmp_not_equal(covered, data_bytes)) {
+    throw_malformed(path, std::to_string(data_bytes) + " bytes of data",
+                    std::to_string(covered) + " bytes, the end of the last tensor");
+  }
+}
+
+void check_unique_names(std::span<const DeclaredTensor> tensors,
+                        const std::filesystem::path& path) {
+  // Sorting, not hashing: a hostile file cannot make it quadratic.
+  std::vector<std::string_view> names;
+  names.reserve(tensors.size());
+  for (const DeclaredTensor& tensor : tensors) names.push_back(tensor.entry.name);
+  std::ranges::sort(names);
+  const auto repeated = std::ranges::adjacent_find(names);
+  if (repeated != names.end()) {
+    throw_malformed(path, "the tensor " + quoted(*repeated) + " twice", "each name once");
+  }
+}
+
+std::string_view header_text(std::span<const std::byte> file, const std::filesystem::path& path) {
+  if (file.size() < kSafetensorsLengthBytes) {
+    throw_malformed(path, std::to_string(file.size()) + " bytes",
+                    "at least the 8 bytes of the header length");
+  }
+  const auto length = load_little_endian<std::uint64_t>(file);
+  const std::size_t available = file.size() - kSafetensorsLengthBytes;
+  if (length > kMaxSafetensorsHeaderBytes || length > available) {
+    throw_malformed(path, "a header length of " + std::to_string(length) + " bytes",
+                    "at most " + std::to_string(kMaxSafetensorsHeaderBytes) + " and at most the " +
+                        std::to_string(available) + " bytes that follow the length");
+  }
+  const auto bytes = file.subspan(kSafetensorsLengthBytes, static_cast<std::size_t>(length));
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!text.starts_with('{')) {
+    throw_malformed(path, "a header that starts with " + quoted(text.substr(0, 1)), "'{'");
+  }
+  if (const std::size_t position = find_invalid_utf8(text); position != text.size()) {
+    throw_malformed(path,
+                    quoted(text.substr(position, 1)) + " at byte " + std::to_string(position) +
+                        " of the header",
+                    "valid UTF-8");
+  }
+  return text;
+}
+
+}  // namespace
+
+bool has_safetensors_header(std::span<const std::byte> file) noexcept {
+  return file.size() > kSafetensorsLengthBytes && file[kSafetensorsLengthBytes] == std::byte{'{'} &&
+         load_little_endian<std::uint64_t>(file) <= file.size() - kSafetensorsLengthBytes;
+}
+
+TensorFileContents parse_safetensors(std::span<const std::byte> file,
+                                     const std::filesystem::path& path) {
+  const std::string_view text = header_text(file, path);
+  const auto data = file.subspan(kSafetensorsLengthBytes + text.size());
+  Header header = HeaderParser(text, path).parse();
+
+  for (const DeclaredTensor& tensor : header.tensors) check_extent(tensor, data.size(), path);
+  std::ranges::sort(header.tensors, [](const DeclaredTensor& a, const DeclaredTensor& b) {
+    return std::tie(a.range.begin, a.range.end, a.entry.name) <
+           std::tie(b.range.begin, b.range.end, b.entry.name);
+  });
+  check_coverage(header.tensors, data.size(), path);
+  check_unique_names(header.tensors, path);
+
+  TensorFileContents contents{.entries = {}, .metadata = std::move(header.metadata)};
+  contents.entries.reserve(header.tensors.size());
+  for (auto& [entry, range] : header.tensors) {
+    entry.bytes = data.subspan(static_cast<std::size_t>(range.begin),
+                               static_cast<std::size_t>(range.end - range.begin));
+    contents.entries.push_back(std::move(entry));
+  }
+  return contents;
+}
+
+}  // namespace openvc::io

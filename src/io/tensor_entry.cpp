@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "io/tensor_entry.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "io/file_error.hpp"
+#include "openvc/status.hpp"
+
+namespace openvc::io {
+
+std::optional<std::uint64_t> checked_byte_count(std::span<const std::int64_t> shape,
+                                                StoredType type) noexcept {
+  constexpr std::int64_t kMaxBytes = std::numeric_limits<std::int64_t>::max();
+  auto bytes = static_cast<std::int64_t>(stored_size(type));
+  bool has_elements = true;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) return std::nullopt;
+    if (extent == 0) {
+      has_elements = false;
+      continue;
+    }
+    if (bytes > kMaxBytes / extent) return std::nullopt;
+    bytes *= extent;
+  }
+  return has_elements ? static_cast<std::uint64_t>(bytes) : 0;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  constexpr std::size_t kMaxShownExtents = 8;
+  std::string text = "[";
+  for (std::size_t i = 0; i < std::min(shape.size(), kMaxShownExtents); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  if (shape.size() > kMaxShownExtents) text += ", ...";
+  return text + "]";
+}
+
+void throw_element_mismatch(const TensorEntry& entry, std::size_t requested_size) {
+  throw Error(ErrorCode::invalid_type,
+              "tensor " + quoted(entry.name) + " holds " + std::string(stored_name(entry.type)) +
+                  " elements of " + std::to_string(stored_size(entry.type)) +
+                  " bytes, which cannot be copied into the requested elements of " +
+                  std::to_string(requested_size) +
+                  " bytes: ask for the same number type, or for the raw bits as an unsigned "
+                  "integer of the same size");
+}
+
+}  // namespace openvc::io

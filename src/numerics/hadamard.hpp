@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include "numerics/bits.hpp"
+#include "numerics/contract.hpp"
+
+namespace openvc::numerics {
+
+/// The normalised Hadamard matrix is H / sqrt(128). Q and K are multiplied by H times these powers
+/// of two instead, whose product is 1/128: scores are unchanged and no rounding is added.
+inline constexpr float kQueryRotationScale = 0x1p-3f;
+inline constexpr float kKeyRotationScale = 0x1p-4f;
+static_assert(kQueryRotationScale * kKeyRotationScale * static_cast<float>(kHeadDim) == 1.0f);
+
+/// In-place Walsh-Hadamard transform of one row in natural order, strides 1, 2, 4, ... 64.
+OPENVC_HD constexpr void hadamard(float* row) {
+  for (int stride = 1; stride < kHeadDim; stride *= 2) {
+    for (int block = 0; block < kHeadDim; block += 2 * stride) {
+      for (int i = block; i < block + stride; ++i) {
+        const float a = row[i];
+        const float b = row[i + stride];
+        row[i] = a + b;
+        row[i + stride] = a - b;
+      }
+    }
+  }
+}
+
+}  // namespace openvc::numerics

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/bits.hpp"
+#include "numerics/exp_cast.hpp"
+#include "numerics/half.hpp"
+
+// State of one row while it walks over the key blocks. Scores arrive as binary16 values that count
+// 2^score_exponent code units; masked scores are -inf.
+namespace openvc::numerics {
+
+/// How a head turns scores into probability codes. Decided by the preparation, per head.
+struct ProbabilityRule {
+  int score_exponent = 0;
+  bool tail_correction = false;
+
+  /// Scores beyond the range in which binary16 holds integer offsets (norm product > 2^15.5 code
+  /// units). The maximum is then subtracted before the scores are scaled.
+  [[nodiscard]] OPENVC_HD constexpr bool wide() const { return score_exponent > 0; }
+};
+
+struct RowState {
+  float row_max = -infinity();  // running maximum, binary16 value
+  float offset = 0.0f;          // code = score * 2^score_exponent + offset
+  float sum = 0.0f;             // of decoded codes relative to `offset`
+};
+
+/// Raises the running maximum to that of the next block and returns the factor by which everything
+/// accumulated so far must be multiplied (exactly 1 where nothing changed).
+OPENVC_HD constexpr float raise_row_max(RowState& row, float block_max, const ProbabilityRule& rule) {
+  if (!(block_max > row.row_max)) return 1.0f;
+  const bool first = row.row_max == -infinity();
+  row.row_max = block_max;
+  const float offset = rule.wide() ? static_cast<float>(kPeakCode) -
+                                         block_max * exp2_int(rule.score_exponent)
+                                   : row_offset(block_max);
+  const float factor = first ? 1.0f : exp2_code_units(offset - row.offset);
+  row.offset = offset;
+  row.sum = row.sum * factor;
+  return factor;
+}
+
+/// Code of one score relative to the row's maximum.
+OPENVC_HD constexpr std::uint8_t probability_code(float score, const RowState& row,
+                                                  const ProbabilityRule& rule) {
+  float x = score;
+  float offset = row.offset;
+  if (rule.wide()) {
+    if (row.row_max == -infinity()) {
+      x = score;  // nothing but masked (or NaN) scores so far
+    } else {
+      x = half_to_float(float_to_half(score - row.row_max)) * exp2_int(rule.score_exponent);
+    }
+    offset = static_cast<float>(kPeakCode);
+  }
+  return rule.tail_correction ? exp_cast_tail(x, offset) : exp_cast(x, offset);
+}
+
+/// ln(2) / 8: nats per code unit.
+inline constexpr float kNatsPerCodeUnit = 0.0866433975699932f;
+
+/// Natural logarithm of the sum over keys of exp(softmax_scale q.k), given `log_sum` = ln(row.sum).
+/// Removing the mean of K shifts all logits of a row by `smoothing_shift` = softmax_scale q.mean.
+OPENVC_HD constexpr float log_sum_exp(const RowState& row, float log_sum, float smoothing_shift) {
+  if (row.row_max == -infinity() && row.sum == 0.0f) return -infinity();
+  const float reference = (static_cast<float>(kUnitCode) - row.offset) * kNatsPerCodeUnit;
+  return reference + log_sum - kLogMeanRatio + smoothing_shift;
+}
+
+}  // namespace openvc::numerics

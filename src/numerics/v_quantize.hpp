@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/bits.hpp"
+#include "numerics/contract.hpp"
+#include "numerics/e4m3.hpp"
+#include "numerics/score_scale.hpp"
+
+namespace openvc::numerics {
+
+/// Statistics of one channel of V over all tokens of a head.
+struct ChannelRange {
+  float sum = 0.0f;  // canonical order
+  float max = -infinity();
+  float min = infinity();
+};
+
+/// Affine code of one channel: v ~ mean + scale * e4m3. The mean returns in the epilogue for free,
+/// because the weights of a row sum to one; without it a truncating accumulator stays unbiased.
+struct ChannelCode {
+  float mean = 0.0f;
+  float scale = 0.0f;       // spread / 448, applied to the output
+  float multiplier = 0.0f;  // 448 / spread, applied to the input
+};
+
+/// Below this spread a channel counts as constant: 448 / spread would overflow.
+inline constexpr float kMinSpread = 0x1p-110f;
+
+/// Mean of a channel; zero where removing it could overflow.
+OPENVC_HD constexpr float channel_mean(const ChannelRange& range, std::int64_t tokens) {
+  const float size = magnitude(range.max) > magnitude(range.min) ? magnitude(range.max)
+                                                                 : magnitude(range.min);
+  return size < kMaxCentredMagnitude ? range.sum / static_cast<float>(tokens) : 0.0f;
+}
+
+/// Largest distance from the mean.
+OPENVC_HD constexpr float channel_spread(const ChannelRange& range, float mean) {
+  const float above = range.max - mean;
+  const float below = mean - range.min;
+  return above > below ? above : below;
+}
+
+/// `spread` is that of the channel, or of the whole head for a per-head scale. A head with
+/// non-finite elements gets NaN (see quantize() in qk_quantize.hpp).
+OPENVC_HD constexpr ChannelCode channel_code(float mean, float spread, bool finite) {
+  if (!finite) return {quiet_nan(), quiet_nan(), quiet_nan()};
+  if (spread < kMinSpread) return {mean, 0.0f, 0.0f};
+  return {mean, spread / kE4m3Max, kE4m3Max / spread};
+}
+
+/// Position of v on the channel's E4M3 grid, before rounding.
+OPENVC_HD constexpr float channel_coordinate(float v, const ChannelCode& code) {
+  return (v - code.mean) * code.multiplier;
+}
+
+}  // namespace openvc::numerics

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/bits.hpp"
+#include "numerics/contract.hpp"
+
+namespace openvc::schedule {
+
+enum class Mask : std::uint8_t { none, causal };
+enum class KeyOrder : std::uint8_t { mid_window, descending };
+
+/// What is computed, without the tensors. All backends derive their work from this alone.
+struct Problem {
+  std::int64_t batch = 1;
+  std::int64_t heads = 1;
+  std::int64_t queries = 1;  // per head
+  std::int64_t keys = 1;     // per head
+  std::int64_t repair_rows = 0;  // extra key/value rows per head outside the denominator
+  Mask mask = Mask::none;
+  KeyOrder key_order = KeyOrder::mid_window;
+
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t batch_heads() const { return batch * heads; }
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t query_blocks() const {
+    return numerics::ceil_div(queries, numerics::kQueryBlock);
+  }
+  /// Blocks that take part in the softmax.
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t key_blocks() const {
+    return numerics::ceil_div(keys, numerics::kKeyBlock);
+  }
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t repair_blocks() const {
+    return numerics::ceil_div(repair_rows, numerics::kKeyBlock);
+  }
+  /// Rows that prepared Q has per head; those beyond `queries` are zero.
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t padded_queries() const {
+    return query_blocks() * numerics::kQueryBlock;
+  }
+  /// Rows that prepared K and V have per head: keys, zero padding, repair rows, zero padding.
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t padded_keys() const {
+    return (key_blocks() + repair_blocks()) * numerics::kKeyBlock;
+  }
+};
+
+}  // namespace openvc::schedule
