@@ -5,11 +5,9 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
+#include "openvc/options.hpp"
 
 namespace openvc::schedule {
-
-enum class Mask : std::uint8_t { none, causal };
-enum class KeyOrder : std::uint8_t { mid_window, descending };
 
 /// What is computed, without the tensors. All backends derive their work from this alone.
 struct Problem {

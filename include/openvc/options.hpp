@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+// Vocabulary of the whole library: what a caller can ask for and what a plan answers.
+namespace openvc {
+
+enum class Mask : std::uint8_t {
+  none,
+  causal,  ///< aligned to the bottom right: query i sees the keys j <= i + Skv - Sq
+};
+
+/// Order in which key blocks are visited. It moves the points where rows are rescaled, hence a few
+/// bits of the result, and how often that happens.
+enum class KeyOrder : std::uint8_t {
+  mid_window,  ///< from just right of the query's own position down to 0, then the rest
+  descending,  ///< from the last key to the first (always used with a causal mask)
+};
+
+/// A decision that the preparation can take per head from its statistics.
+enum class Choice : std::uint8_t { never, automatic, always };
+
+enum class ValueScale : std::uint8_t { per_channel, per_head };
+
+/// Where the error budget goes. The defaults are those that docs/numerics.md derives.
+struct NumericOptions {
+  /// Subtract the token mean of K; the softmax does not change (SageAttention2, VC-Attention).
+  bool smooth_keys = true;
+  /// Hadamard rotation of Q and K (VC-Attention). Heads that get residual columns are not rotated.
+  Choice rotation = Choice::automatic;
+  /// Upper limit of extra k-steps of QK residual columns per head: 0, 1, 2 or 4. Each costs 12.5 %
+  /// of the matrix products of the heads that use it.
+  int max_extra_steps = 2;
+  /// Standard deviation of a head's scores that the plan tolerates, in code units (1/8 octave).
+  float score_error_target = 0.5f;
+  /// Follow E4M3's subnormals in the tail of ExpCast. Costs about 6 % of a head's time.
+  Choice tail_correction = Choice::automatic;
+  /// Remove the token mean of every channel of V before rounding and add it back to the output.
+  bool centre_values = true;
+  ValueScale value_scale = ValueScale::per_channel;
+};
+
+struct AttentionOptions {
+  Mask mask = Mask::none;
+  /// Factor of q.k; 1/sqrt(D) if empty. Must be finite and > 0.
+  std::optional<float> softmax_scale;
+  KeyOrder key_order = KeyOrder::mid_window;
+  NumericOptions numerics{};
+};
+
+/// How a call runs; never changes its result.
+struct Execution {
+  int threads = 0;         ///< CPU threads; 0 uses all that the process may use
+  void* stream = nullptr;  ///< cudaStream_t for CUDA tensors
+};
+
+/// What the preparation decided for one head, and why.
+struct HeadPlan {
+  int extra_steps = 0;  ///< k-steps of residual columns
+  bool rotated = false;  ///< Hadamard rotation
+  bool tail_correction = false;
+  int score_exponent = 0;             ///< scores count 2^score_exponent code units
+  float predicted_score_error = 0.0f;  ///< standard deviation, code units, after the plan
+  float predicted_flush = 0.0f;        ///< softmax mass that plain ExpCast would lose, 0..1
+};
+
+}  // namespace openvc
