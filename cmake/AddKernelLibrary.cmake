@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+include_guard(GLOBAL)
+
+# openvc_add_kernel_library(<name> DIRECTORY <folder under src> ARCHITECTURES <arch>... USES <layer>...)
+#
+# Makes the static CUDA library openvc_<name> from all .cu and .cpp files of the folder. It is
+# compiled for those of its ARCHITECTURES that OPENVC_CUDA_ARCHITECTURES asks for, SASS only: an
+# 'a' architecture has no forward compatible PTX. No such architecture, no library. One library per
+# architecture family is what keeps '#if __CUDA_ARCH__' out of the kernels.
+function(openvc_add_kernel_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "DIRECTORY" "ARCHITECTURES;USES")
+  set(architectures)
+  foreach(architecture IN LISTS arg_ARCHITECTURES)
+    if(architecture IN_LIST OPENVC_CUDA_ARCHITECTURES)
+      list(APPEND architectures "${architecture}-real")
+    endif()
+  endforeach()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${arg_DIRECTORY}/*.cu" "${arg_DIRECTORY}/*.cpp")
+  if(NOT architectures OR NOT sources)
+    return()
+  endif()
+  list(TRANSFORM arg_USES PREPEND openvc_)
+  set(target openvc_${name})
+  add_library(${target} STATIC ${sources})
+  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+  target_compile_options(
+    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--generate-line-info;-Xptxas=--warn-on-spills>")
+  target_link_libraries(
+    ${target}
+    PUBLIC ${arg_USES} CUDA::cudart_static
+    PRIVATE openvc_warnings)
+  set_property(GLOBAL APPEND PROPERTY OPENVC_KERNEL_LIBRARIES ${name})
+  message(STATUS "CUDA kernels: ${target} for ${architectures}")
+endfunction()

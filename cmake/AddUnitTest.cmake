@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+include_guard(GLOBAL)
+include(GoogleTest)
+
+# openvc_add_unit_test(<folder under tests> [LABELS <label>...] LIBRARIES <target>...)
+#
+# One GoogleTest executable per folder, from all its .cpp and .cu files, each of its tests
+# registered with ctest. Tests are named <something>_test.cpp; other .cpp files are helpers of the
+# same folder. A folder without sources makes no target.
+function(openvc_add_unit_test folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS;LIBRARIES")
+  set(patterns "${folder}/*.cpp")
+  if(OPENVC_WITH_CUDA)
+    list(APPEND patterns "${folder}/*.cu")
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  if(NOT sources)
+    return()
+  endif()
+  string(REPLACE "/" "_" target "${folder}")
+  string(APPEND target "_tests")
+  add_executable(${target} ${sources})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_definitions(
+    ${target} PRIVATE OPENVC_REPOSITORY_DIRECTORY="${PROJECT_SOURCE_DIR}"
+                      $<$<TARGET_EXISTS:open-vc-attn>:OPENVC_CLI_PATH="$<TARGET_FILE:open-vc-attn>">)
+  target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} openvc_warnings GTest::gmock
+                                          GTest::gtest_main rapidcheck_gtest rapidcheck)
+  if(OPENVC_WITH_CUDA)
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "90a-real")
+  endif()
+  # PRE_TEST: a test program that cannot start fails in ctest, not in the build.
+  gtest_discover_tests(
+    ${target}
+    TEST_PREFIX "${folder}/"
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600)
+endfunction()
