@@ -16,8 +16,9 @@ inline constexpr int kHeadDim = 128;
 /// rescaled and hence the rounding of probabilities, so it belongs to the contract.
 inline constexpr int kKeyBlock = 128;
 
-/// Queries that share one traversal order of the key blocks.
-inline constexpr int kQueryBlock = 128;
+/// Queries that share one traversal order of the key blocks. Two thread blocks of 128 rows can then
+/// share every key and value tile that they load.
+inline constexpr int kQueryBlock = 256;
 
 /// Key blocks to the right of a query's own block at which mid-window traversal starts.
 inline constexpr int kMidWindowBlocks = 4;
