@@ -46,7 +46,7 @@ void throw_system_failure(FileErrorReason reason, const std::filesystem::path& p
                            "has space."});
 }
 
-std::string quoted(std::string_view text) {
+std::string quote_for_message(std::string_view text) {
   constexpr std::array kHexDigits = {'0', '1', '2', '3', '4', '5', '6', '7',
                                      '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'};
   std::string result = "'";

@@ -47,6 +47,6 @@ class FileError : public Error {
 ///
 /// Names come from files that may be hostile: unescaped, they could rewrite the user's terminal or
 /// flood a log.
-[[nodiscard]] std::string quoted(std::string_view text);
+[[nodiscard]] std::string quote_for_message(std::string_view text);
 
 }  // namespace openvc::io

@@ -47,14 +47,30 @@ std::string JsonReader::read_string() {
 void JsonReader::append_escape(std::string& value) {
   if (at_end()) refuse("the rest of an escape");
   switch (text_[position_]) {
-    case '"': value += '"'; break;
-    case '\\': value += '\\'; break;
-    case '/': value += '/'; break;
-    case 'b': value += '\b'; break;
-    case 'f': value += '\f'; break;
-    case 'n': value += '\n'; break;
-    case 'r': value += '\r'; break;
-    case 't': value += '\t'; break;
+    case '"':
+      value += '"';
+      break;
+    case '\\':
+      value += '\\';
+      break;
+    case '/':
+      value += '/';
+      break;
+    case 'b':
+      value += '\b';
+      break;
+    case 'f':
+      value += '\f';
+      break;
+    case 'n':
+      value += '\n';
+      break;
+    case 'r':
+      value += '\r';
+      break;
+    case 't':
+      value += '\t';
+      break;
     case 'u': {
       ++position_;
       std::uint32_t code_point = read_code_unit();
@@ -70,7 +86,8 @@ void JsonReader::append_escape(std::string& value) {
       append_utf8(value, code_point);
       return;
     }
-    default: refuse("one of the escapes of JSON");
+    default:
+      refuse("one of the escapes of JSON");
   }
   ++position_;
 }
@@ -132,7 +149,7 @@ void JsonReader::refuse(std::string_view expected) const {
   const std::string where = " at byte " + std::to_string(position_) + " of the header";
   throw_malformed(path_,
                   at_end() ? "the end of the header text" + where
-                           : quoted(text_.substr(position_, kShownBytes)) + where,
+                           : quote_for_message(text_.substr(position_, kShownBytes)) + where,
                   std::string(expected));
 }
 

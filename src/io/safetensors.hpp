@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "io/tensor_entry.hpp"
 
@@ -12,11 +13,13 @@ namespace openvc::io {
 
 /// File layout: header size (u64, little endian), header (JSON), tensor data.
 inline constexpr std::size_t kSafetensorsLengthBytes = 8;
+/// The key of the header that is not a tensor: a map from text to text.
+inline constexpr std::string_view kSafetensorsMetadataKey = "__metadata__";
 /// The limit of the reference implementation; it bounds what a hostile header can cost.
 inline constexpr std::size_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-/// Whether `file` starts like a safetensors file whose header fits into it.
-[[nodiscard]] bool has_safetensors_header(std::span<const std::byte> file) noexcept;
+/// Whether `file` starts like a safetensors file: a plausible length and the begin of a header.
+[[nodiscard]] bool looks_like_safetensors(std::span<const std::byte> file) noexcept;
 
 /// Reads the content of a safetensors file strictly.
 ///

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -15,8 +16,6 @@
 
 namespace openvc::io {
 namespace {
-
-constexpr std::string_view kMetadataKey = "__metadata__";
 
 /// Where the header says that a tensor lies, in bytes of the data part. Checked by check_extent().
 struct DataRange {
@@ -44,8 +43,9 @@ class HeaderParser {
     Header header;
     bool has_metadata = false;
     json_.read_object([&](std::string key) {
-      if (key == kMetadataKey) {
-        if (std::exchange(has_metadata, true)) refuse_repetition(kMetadataKey, "the header");
+      if (key == kSafetensorsMetadataKey) {
+        if (std::exchange(has_metadata, true))
+          refuse_repetition(kSafetensorsMetadataKey, "the header");
         header.metadata = read_metadata();
       } else {
         header.tensors.push_back(read_tensor(std::move(key)));
@@ -70,7 +70,7 @@ class HeaderParser {
     std::optional<StoredType> type;
     std::optional<std::vector<std::int64_t>> shape;
     std::optional<DataRange> range;
-    const std::string owner = "tensor " + quoted(name);
+    const std::string owner = "tensor " + quote_for_message(name);
     json_.read_object([&](const std::string& key) {
       if ((key == "dtype" && type) || (key == "shape" && shape) ||
           (key == "data_offsets" && range)) {
@@ -83,17 +83,17 @@ class HeaderParser {
       } else if (key == "data_offsets") {
         range = read_range(owner);
       } else {
-        throw_malformed(path_, "the key " + quoted(key) + " in " + owner,
+        throw_malformed(path_, "the key " + quote_for_message(key) + " in " + owner,
                         "only 'dtype', 'shape' and 'data_offsets'");
       }
     });
     if (!type || !shape || !range) {
-      throw_malformed(path_, owner + " without " +
-                                 (!type ? "'dtype'" : !shape ? "'shape'" : "'data_offsets'"),
-                      "'dtype', 'shape' and 'data_offsets'");
+      const std::string missing = !type ? "'dtype'" : !shape ? "'shape'" : "'data_offsets'";
+      throw_malformed(path_, owner + " without " + missing, "'dtype', 'shape' and 'data_offsets'");
     }
-    return {.entry = {.name = std::move(name), .type = *type, .shape = *std::move(shape)},
-            .range = *range};
+    return {
+        .entry = {.name = std::move(name), .type = *type, .shape = *std::move(shape), .bytes = {}},
+        .range = *range};
   }
 
   StoredType read_type(const std::string& owner) {
@@ -105,7 +105,7 @@ class HeaderParser {
       known += (known.empty() ? "" : ", ") + std::string(candidate.safetensors_name);
     }
     throw FileError(FileErrorReason::unsupported, path_,
-                    {.found = "the dtype " + quoted(name) + " in " + owner,
+                    {.found = "the dtype " + quote_for_message(name) + " in " + owner,
                      .expected = "one of " + known,
                      .advice = "Convert the tensor to one of these types, or leave it out."});
   }
@@ -138,7 +138,8 @@ class HeaderParser {
   }
 
   [[noreturn]] void refuse_repetition(std::string_view key, const std::string& where) {
-    throw_malformed(path_, "the key " + quoted(key) + " twice in " + where, "each key once");
+    throw_malformed(path_, "the key " + quote_for_message(key) + " twice in " + where,
+                    "each key once");
   }
 
   JsonReader json_;
@@ -153,7 +154,7 @@ std::string range_text(const DataRange& range) {
 void check_extent(const DeclaredTensor& tensor, std::size_t data_bytes,
                   const std::filesystem::path& path) {
   const auto& [entry, range] = tensor;
-  const std::string owner = "tensor " + quoted(entry.name);
+  const std::string owner = "tensor " + quote_for_message(entry.name);
   if (range.begin > range.end || std::cmp_greater(range.end, data_bytes)) {
     throw_malformed(path, owner + " at bytes " + range_text(range),
                     "a range inside the " + std::to_string(data_bytes) +
@@ -176,7 +177,8 @@ void check_coverage(std::span<const DeclaredTensor> tensors, std::size_t data_by
   std::int64_t covered = 0;
   for (const auto& [entry, range] : tensors) {
     if (range.begin != covered) {
-      throw_malformed(path, "tensor " + quoted(entry.name) + " at bytes " + range_text(range),
+      throw_malformed(path,
+                      "tensor " + quote_for_message(entry.name) + " at bytes " + range_text(range),
                       "its begin at byte " + std::to_string(covered) +
                           ", where the tensor before it ends: no overlap and no gap");
     }
@@ -197,7 +199,8 @@ void check_unique_names(std::span<const DeclaredTensor> tensors,
   std::ranges::sort(names);
   const auto repeated = std::ranges::adjacent_find(names);
   if (repeated != names.end()) {
-    throw_malformed(path, "the tensor " + quoted(*repeated) + " twice", "each name once");
+    throw_malformed(path, "the tensor " + quote_for_message(*repeated) + " twice",
+                    "each name once");
   }
 }
 
@@ -216,12 +219,13 @@ std::string_view header_text(std::span<const std::byte> file, const std::filesys
   const auto bytes = file.subspan(kSafetensorsLengthBytes, static_cast<std::size_t>(length));
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!text.starts_with('{')) {
-    throw_malformed(path, "a header that starts with " + quoted(text.substr(0, 1)), "'{'");
+    throw_malformed(path, "a header that starts with " + quote_for_message(text.substr(0, 1)),
+                    "'{'");
   }
   if (const std::size_t position = find_invalid_utf8(text); position != text.size()) {
     throw_malformed(path,
-                    quoted(text.substr(position, 1)) + " at byte " + std::to_string(position) +
-                        " of the header",
+                    quote_for_message(text.substr(position, 1)) + " at byte " +
+                        std::to_string(position) + " of the header",
                     "valid UTF-8");
   }
   return text;
@@ -229,9 +233,11 @@ std::string_view header_text(std::span<const std::byte> file, const std::filesys
 
 }  // namespace
 
-bool has_safetensors_header(std::span<const std::byte> file) noexcept {
+bool looks_like_safetensors(std::span<const std::byte> file) noexcept {
+  // No header is as long as this; the first eight bytes of the other formats give larger numbers.
+  constexpr std::uint64_t kImplausibleLength = std::uint64_t{1} << 40;
   return file.size() > kSafetensorsLengthBytes && file[kSafetensorsLengthBytes] == std::byte{'{'} &&
-         load_little_endian<std::uint64_t>(file) <= file.size() - kSafetensorsLengthBytes;
+         load_little_endian<std::uint64_t>(file) < kImplausibleLength;
 }
 
 TensorFileContents parse_safetensors(std::span<const std::byte> file,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/atomic_file_writer.hpp"
@@ -9,7 +10,6 @@
 #include "io/json_reader.hpp"
 #include "io/little_endian.hpp"
 #include "io/safetensors.hpp"
-#include "io/tensor_checks.hpp"
 #include "io/utf8.hpp"
 
 namespace openvc::io {
@@ -27,7 +27,7 @@ constexpr std::size_t kDataAlignment = 8;
 
 void check_text(const std::filesystem::path& path, std::string_view role, std::string_view text) {
   if (!is_valid_utf8(text)) {
-    refuse_text(path, "the " + std::string(role) + " " + quoted(text), "valid UTF-8");
+    refuse_text(path, "the " + std::string(role) + " " + quote_for_message(text), "valid UTF-8");
   }
 }
 
@@ -36,7 +36,7 @@ void check_names(std::span<const TensorEntry> entries, const std::filesystem::pa
   for (const TensorEntry& entry : entries) {
     check_text(path, "tensor name", entry.name);
     if (entry.name == kSafetensorsMetadataKey) {
-      refuse_text(path, "the tensor name " + quoted(entry.name),
+      refuse_text(path, "the tensor name " + quote_for_message(entry.name),
                   "another name: this one marks the metadata");
     }
     names.push_back(entry.name);
@@ -44,7 +44,8 @@ void check_names(std::span<const TensorEntry> entries, const std::filesystem::pa
   std::ranges::sort(names);
   const auto repeated = std::ranges::adjacent_find(names);
   if (repeated != names.end()) {
-    refuse_text(path, "the tensor name " + quoted(*repeated) + " twice", "each name once");
+    refuse_text(path, "the tensor name " + quote_for_message(*repeated) + " twice",
+                "each name once");
   }
 }
 
@@ -76,3 +77,51 @@ void append_tensor(std::string& json, const TensorEntry& entry, std::uint64_t be
 }
 
 }  // namespace
+
+std::string encode_safetensors_header(std::span<const TensorEntry> entries,
+                                      const Metadata& metadata, const std::filesystem::path& path) {
+  check_names(entries, path);
+  std::string json = "{";
+  if (!metadata.empty()) {
+    append_json_string(json, kSafetensorsMetadataKey);
+    json += ':';
+    append_metadata(json, metadata, path);
+  }
+  std::uint64_t begin = 0;
+  for (const TensorEntry& entry : entries) {
+    check_writable(entry, path);
+    if (json.size() > 1) json += ',';
+    append_tensor(json, entry, begin);
+    begin += entry.bytes.size();
+  }
+  json += '}';
+  const std::size_t misalignment = json.size() % kDataAlignment;
+  if (misalignment != 0) json.append(kDataAlignment - misalignment, ' ');
+
+  if (json.size() > kMaxSafetensorsHeaderBytes) {
+    throw FileError(FileErrorReason::unsupported, path,
+                    {.found = "a header of " + std::to_string(json.size()) + " bytes",
+                     .expected = "at most " + std::to_string(kMaxSafetensorsHeaderBytes),
+                     .advice = "Spread the tensors over several files or shorten the metadata."});
+  }
+  std::string header;
+  append_little_endian(header, std::uint64_t{json.size()});
+  return header + json;
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> entries,
+                       const Metadata& metadata) {
+  std::vector<TensorEntry> sorted(entries.begin(), entries.end());
+  std::ranges::sort(sorted, [](const TensorEntry& a, const TensorEntry& b) {
+    const std::size_t size_a = stored_size(a.type);
+    const std::size_t size_b = stored_size(b.type);
+    return size_a != size_b ? size_a > size_b : a.name < b.name;
+  });
+  const std::string header = encode_safetensors_header(sorted, metadata, path);
+  AtomicFileWriter file(path);
+  file.write(header);
+  for (const TensorEntry& entry : sorted) file.write(entry.bytes);
+  file.commit();
+}
+
+}  // namespace openvc::io

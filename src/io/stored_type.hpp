@@ -91,10 +91,14 @@ static_assert(stored_types_are_in_order());
 [[nodiscard]] constexpr std::optional<ElementType> attention_element_type(
     StoredType type) noexcept {
   switch (type) {
-    case StoredType::bfloat16: return ElementType::bfloat16;
-    case StoredType::float16: return ElementType::float16;
-    case StoredType::float32: return ElementType::float32;
-    default: return std::nullopt;
+    case StoredType::bfloat16:
+      return ElementType::bfloat16;
+    case StoredType::float16:
+      return ElementType::float16;
+    case StoredType::float32:
+      return ElementType::float32;
+    default:
+      return std::nullopt;
   }
 }
 

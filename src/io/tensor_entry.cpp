@@ -26,6 +26,25 @@ std::optional<std::uint64_t> checked_byte_count(std::span<const std::int64_t> sh
   return has_elements ? static_cast<std::uint64_t>(bytes) : 0;
 }
 
+void check_writable(const TensorEntry& entry, const std::filesystem::path& path) {
+  const std::string owner = "tensor " + quote_for_message(entry.name) + " of " +
+                            std::string(stored_name(entry.type)) + " " + shape_text(entry.shape);
+  const std::optional<std::uint64_t> bytes = checked_byte_count(entry.shape, entry.type);
+  if (entry.shape.size() > kMaxRank || !bytes) {
+    throw FileError(FileErrorReason::unsupported, path,
+                    {.found = owner,
+                     .expected = "at most " + std::to_string(kMaxRank) +
+                                 " dimensions, none negative, and a size that fits 63 bits",
+                     .advice = "Correct the shape."});
+  }
+  if (*bytes != entry.bytes.size()) {
+    throw FileError(FileErrorReason::unsupported, path,
+                    {.found = owner + " with " + std::to_string(entry.bytes.size()) + " bytes",
+                     .expected = std::to_string(*bytes) + " bytes",
+                     .advice = "Pass the bytes of the whole contiguous tensor."});
+  }
+}
+
 std::string shape_text(std::span<const std::int64_t> shape) {
   constexpr std::size_t kMaxShownExtents = 8;
   std::string text = "[";
@@ -39,8 +58,9 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 
 void throw_element_mismatch(const TensorEntry& entry, std::size_t requested_size) {
   throw Error(ErrorCode::invalid_type,
-              "tensor " + quoted(entry.name) + " holds " + std::string(stored_name(entry.type)) +
-                  " elements of " + std::to_string(stored_size(entry.type)) +
+              "tensor " + quote_for_message(entry.name) + " holds " +
+                  std::string(stored_name(entry.type)) + " elements of " +
+                  std::to_string(stored_size(entry.type)) +
                   " bytes, which cannot be copied into the requested elements of " +
                   std::to_string(requested_size) +
                   " bytes: ask for the same number type, or for the raw bits as an unsigned "

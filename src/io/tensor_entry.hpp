@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -51,6 +52,10 @@ struct TensorFileContents {
 /// would meet later.
 [[nodiscard]] std::optional<std::uint64_t> checked_byte_count(std::span<const std::int64_t> shape,
                                                               StoredType type) noexcept;
+
+/// Throws FileError unless `entry` has at most kMaxRank dimensions and as many bytes as its type
+/// and shape say. Writers call it; `path` is for the message.
+void check_writable(const TensorEntry& entry, const std::filesystem::path& path);
 
 /// `shape` as "[2, 3]", shortened where it is long, for messages.
 [[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
