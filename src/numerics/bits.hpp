@@ -58,21 +58,26 @@ OPENVC_HD constexpr int floor_log2(float x) {
 
 /// ceil(log2(x)) of a positive, finite x; subnormals count as the smallest normal exponent.
 OPENVC_HD constexpr int ceil_log2(float x) {
-  const std::uint32_t mantissa = magnitude_bits(x) & ((1u << kFloatMantissaBits) - 1u);
-  return floor_log2(x) + (mantissa != 0 ? 1 : 0);
+  const std::uint32_t magnitude = magnitude_bits(x);
+  const bool subnormal = magnitude >> kFloatMantissaBits == 0;
+  const bool power_of_two = (magnitude & ((1u << kFloatMantissaBits) - 1u)) == 0;
+  return floor_log2(x) + (subnormal || power_of_two ? 0 : 1);
 }
 
 OPENVC_HD constexpr int clamp_int(int x, int low, int high) {
   return x < low ? low : (x > high ? high : x);
 }
 
-OPENVC_HD constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+/// ceil(a / b) for a >= 0, b > 0.
+OPENVC_HD constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
 
 OPENVC_HD constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) {
   return ceil_div(a, multiple) * multiple;
 }
 
-/// Shifts right and rounds to nearest, ties to even. 0 <= shift; a shift beyond 31 gives 0.
+/// Shifts right and rounds to nearest, ties to even, for x <= 2^31: a shift beyond 31 gives 0.
 OPENVC_HD constexpr std::uint32_t shift_right_nearest_even(std::uint32_t x, int shift) {
   if (shift <= 0) return x;
   if (shift > 31) return 0;

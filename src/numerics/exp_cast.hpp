@@ -11,11 +11,16 @@
 //
 // An E4M3 code is nearly an affine function of the logarithm of its value, eight codes an octave. A
 // score in code units (1/8 octave) therefore becomes a probability by one addition and a rounding:
-// code = clamp(round(score + offset), 0, 126). See docs/numerics.md section 3.
+// code = max(round(score + offset), 0). See docs/numerics.md section 3.
 namespace openvc::numerics {
 
 /// Code of the largest probability of a row: 256.0. The codes up to 126 stay as headroom.
 inline constexpr int kPeakCode = 120;
+
+/// Byte of a NaN score, and of a score so far above its row's maximum that no code is left: both
+/// are faults that must stay visible. It is the low byte of the canonical binary16 NaN, 0x7FFF,
+/// which the tensor-core recipe leaves; shifted left by 7 it is a NaN again.
+inline constexpr std::uint8_t kNanProbability = 0xFF;
 
 /// Code of the value 1.0; 2^((code - kUnitCode) / 8) is the value that a code stands for.
 inline constexpr int kUnitCode = 56;
@@ -24,25 +29,32 @@ inline constexpr int kUnitCode = 56;
 /// octave: rounding in the code domain overestimates on average (a chord lies above 2^x).
 inline constexpr float kLogMeanRatio = 0.0395707f;
 
+/// ceil(x) for |x| < 2^31.
+OPENVC_HD constexpr float ceil_to_integer(float x) {
+  const auto truncated = static_cast<float>(static_cast<std::int32_t>(x));
+  return truncated < x ? truncated + 1.0f : truncated;
+}
+
 /// A normal binary16 number counts code units in steps of 2^-24, so that the bits of its subnormals
 /// are integers: relu(S 2^-24 + offset 2^-24) leaves the code in the low byte.
 inline constexpr int kHalfGridExponent = -24;
 
 /// Offset of a row: the largest multiple of 2^-24 representable in binary16 that keeps the row
-/// maximum at or below the peak code, returned in code units. It is an integer. Up to 2047 this is
+/// maximum at or below the peak code, returned in code units. It is an integer. Up to 2048 this is
 /// floor(120 - row_max); beyond, binary16 is coarser and the peak may land up to 32 codes lower.
 /// Scores of one row keep their differences, which is all that the normalisation sees.
+///
+/// `row_max` is a binary16 value, an integer beyond 1024, which keeps every step exact. A maximum
+/// that is not finite gives an offset that is not, so that the row's codes are NaN or 0.
 OPENVC_HD constexpr float row_offset(float row_max) {
+  if (!is_finite(row_max)) return -row_max;
   constexpr float kExactIntegers = 2048.0f;
-  const float target = static_cast<float>(kPeakCode) - row_max;
+  // 120 - ceil(row_max) rather than floor(120 - row_max): that difference is not exact.
+  const float target = static_cast<float>(kPeakCode) - ceil_to_integer(row_max);
   const float size = magnitude(target);
-  int exponent = 0;
-  if (size >= kExactIntegers) exponent = floor_log2(size) - 10;
-  const float step = exp2_int(exponent);
-  const float quotient = target / step;  // exact: step is a power of two
-  const auto truncated = static_cast<std::int32_t>(quotient);
-  const auto whole = static_cast<float>(truncated);
-  return (whole > quotient ? whole - 1.0f : whole) * step;
+  if (size < kExactIntegers) return target;
+  const int exponent = floor_log2(size) - 10;
+  return -ceil_to_integer(-target * exp2_int(-exponent)) * exp2_int(exponent);
 }
 
 /// round_half_even(x) for |x| < 2^22, as an integer.
@@ -55,20 +67,29 @@ OPENVC_HD constexpr std::int32_t round_half_even(float x) {
   return truncated;
 }
 
-/// The unclamped code of a score, limited to what can still matter. NaN gives kE4m3Nan.
+/// Codes at which unclamped_code() stops counting. Nothing beyond can matter.
+inline constexpr std::int32_t kUnclampedCodeLimit = 1024;
+
+/// The unclamped code of a score; NaN counts as the upper limit.
 ///
 /// `score` holds a binary16 value. The binary32 sum is exact wherever the code is not clamped: near
 /// a tie |score| >= 1/4, so score and integer offset share fewer than 24 bits.
 OPENVC_HD constexpr std::int32_t unclamped_code(float score, float offset) {
-  constexpr float kLowest = -1024.0f;
+  constexpr auto kLimit = static_cast<float>(kUnclampedCodeLimit);
   const float x = score + offset;
-  if (magnitude_bits(x) > kFloatInfinityBits) return kE4m3Nan;
-  return round_half_even(x < kLowest ? kLowest : x);
+  if (!(x < kLimit)) return kUnclampedCodeLimit;
+  return round_half_even(x > -kLimit ? x : -kLimit);
+}
+
+/// Byte of an unclamped code.
+OPENVC_HD constexpr std::uint8_t clamp_code(std::int32_t code) {
+  if (code > kE4m3MaxCode) return kNanProbability;
+  return static_cast<std::uint8_t>(code < 0 ? 0 : code);
 }
 
 /// ExpCast without tail correction.
 OPENVC_HD constexpr std::uint8_t exp_cast(float score, float offset) {
-  return static_cast<std::uint8_t>(clamp_int(unclamped_code(score, offset), 0, kE4m3Nan));
+  return clamp_code(unclamped_code(score, offset));
 }
 
 /// Codes 1..7 are E4M3 subnormals, which are linear in the code; the affine map underestimates
@@ -87,34 +108,41 @@ OPENVC_HD constexpr std::int32_t correct_tail(std::int32_t code) {
 
 /// ExpCast with tail correction.
 OPENVC_HD constexpr std::uint8_t exp_cast_tail(float score, float offset) {
-  return static_cast<std::uint8_t>(
-      clamp_int(correct_tail(unclamped_code(score, offset)), 0, kE4m3Nan));
+  return clamp_code(correct_tail(unclamped_code(score, offset)));
 }
 
-/// 2^(code_units / 8), the factor between two row offsets; `code_units` <= 0. Within 2 ulp of the
-/// exact value; the only transcendental of the main loop, once per row and change of the maximum.
+/// 2^(code_units / 8), the factor between two row offsets; `code_units` <= 0. Within 1 ulp of the
+/// exact value, and exact where that is a normal power of two. The only transcendental of the main
+/// loop, once per row and change of the maximum.
 OPENVC_HD constexpr float exp2_code_units(float code_units) {
   constexpr float kUnderflow = -8.0f * 149.0f;
   if (!(code_units > kUnderflow)) return code_units == code_units ? 0.0f : code_units;
   const float octaves = code_units / static_cast<float>(kE4m3CodesPerOctave);
-  auto whole = static_cast<std::int32_t>(octaves);
-  if (static_cast<float>(whole) > octaves) --whole;
-  const float x = (octaves - static_cast<float>(whole)) * 0.693147180559945f;  // [0, ln 2)
-  // Taylor series of exp; the last term is below 2^-27 on this interval.
-  float term = 1.0f;
-  float sum = 1.0f;
-  for (int n = 1; n <= 10; ++n) {
-    term = term * x / static_cast<float>(n);
-    sum += term;
-  }
-  if (whole >= kFloatMinNormalExponent) return sum * exp2_int(whole);
-  return sum * exp2_int(whole + 64) * exp2_int(-64);
+  const std::int32_t whole = round_half_even(octaves);
+  const float x = octaves - static_cast<float>(whole);  // exact, |x| <= 1/2
+  // Taylor series of 2^x, (x ln 2)^n / n!; the first term left out is below 2^-27.
+  constexpr double kLn2 = 0.693147180559945309;
+  constexpr double kLn2Squared = kLn2 * kLn2;
+  float power = static_cast<float>(kLn2Squared * kLn2Squared * kLn2Squared * kLn2 / 5040.0);
+  power =
+      __builtin_fmaf(power, x, static_cast<float>(kLn2Squared * kLn2Squared * kLn2Squared / 720.0));
+  power = __builtin_fmaf(power, x, static_cast<float>(kLn2Squared * kLn2Squared * kLn2 / 120.0));
+  power = __builtin_fmaf(power, x, static_cast<float>(kLn2Squared * kLn2Squared / 24.0));
+  power = __builtin_fmaf(power, x, static_cast<float>(kLn2Squared * kLn2 / 6.0));
+  power = __builtin_fmaf(power, x, static_cast<float>(kLn2Squared / 2.0));
+  power = __builtin_fmaf(power, x, static_cast<float>(kLn2));
+  power = __builtin_fmaf(power, x, 1.0f);
+  if (whole >= kFloatMinNormalExponent) return power * exp2_int(whole);
+  // Subnormal results: the second product is the only one that rounds.
+  constexpr int kHalfWay = 64;
+  return power * exp2_int(whole + kHalfWay) * exp2_int(-kHalfWay);
 }
 
 static_assert(row_offset(0.0f) == 120.0f && row_offset(0.25f) == 119.0f);
 static_assert(row_offset(-3.5f) == 123.0f && row_offset(-30000.0f) == 30112.0f);
 static_assert(row_offset(60000.0f) == -59904.0f);
 static_assert(exp_cast(0.0f, row_offset(0.0f)) == kPeakCode);
+static_assert(row_offset(0x1p-24f) == 119.0f && row_offset(-60000.0f) == 60096.0f);
 static_assert(exp_cast(60000.0f, row_offset(60000.0f)) == 96);
 static_assert(correct_tail(8) == 8 && correct_tail(7) == 7 && correct_tail(-16) == 0);
 static_assert(correct_tail(4) == 5 && correct_tail(0) == 4 && correct_tail(-20) < 0);

@@ -6,8 +6,8 @@
 #include "numerics/bits.hpp"
 
 // Conversions between binary32 and the two 16-bit formats of the inputs, outputs and scores. They
-// use integer arithmetic alone, so no rounding mode, flush-to-zero flag or -ffast-math of the host
-// process can change a bit.
+// round in integer arithmetic, so no rounding mode or flush-to-zero flag of the host process can
+// change a bit.
 namespace openvc::numerics {
 
 inline constexpr std::uint16_t kHalfNegativeInfinity = 0xFC00u;

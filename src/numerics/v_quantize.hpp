@@ -25,10 +25,11 @@ struct ChannelCode {
   float multiplier = 0.0f;  // 448 / spread, applied to the input
 };
 
-/// Below this spread a channel counts as constant: 448 / spread would overflow.
+/// Below this spread a channel counts as constant. Above it 448 / spread and spread / 448 are normal
+/// numbers, with room for the finer scale of repair rows.
 inline constexpr float kMinSpread = 0x1p-110f;
 
-/// Mean of a channel; zero where removing it could overflow.
+/// Mean of a channel; zero where removing it could overflow. tokens < 2^27.
 OPENVC_HD constexpr float channel_mean(const ChannelRange& range, std::int64_t tokens) {
   const float size = magnitude(range.max) > magnitude(range.min) ? magnitude(range.max)
                                                                  : magnitude(range.min);
