@@ -47,8 +47,8 @@ OPENVC_HD constexpr float sum_tree(std::int64_t count, const At& at) {
     const std::int64_t groups = ceil_div(count, kReductionGroup);
     for (std::int64_t g = 0; g < groups; ++g) {
       const std::int64_t first = g * kReductionGroup;
-      const auto size = static_cast<int>(count - first < kReductionGroup ? count - first
-                                                                          : kReductionGroup);
+      const auto size =
+          static_cast<int>(count - first < kReductionGroup ? count - first : kReductionGroup);
       at(g) = sum_group(size, [&](int i) { return at(first + i); });
     }
     count = groups;
@@ -56,16 +56,21 @@ OPENVC_HD constexpr float sum_tree(std::int64_t count, const At& at) {
   return at(0);
 }
 
-/// Sum of squares of one row of kHeadDim channels.
-template <class Value>
-OPENVC_HD constexpr float row_sum_squares(const Value& value) {
+/// Dot product of two rows of kHeadDim channels.
+template <class Left, class Right>
+OPENVC_HD constexpr float row_dot(const Left& left, const Right& right) {
   constexpr int kChunks = kHeadDim / kRowChunk;
   float chunks[kChunks] = {};
   for (int c = 0; c < kHeadDim; ++c) {
-    const float x = value(c);
-    chunks[c / kRowChunk] = __builtin_fmaf(x, x, chunks[c / kRowChunk]);
+    chunks[c / kRowChunk] = __builtin_fmaf(left(c), right(c), chunks[c / kRowChunk]);
   }
   return sum_balanced(chunks, kChunks);
+}
+
+/// Sum of squares of one row of kHeadDim channels.
+template <class Value>
+OPENVC_HD constexpr float row_sum_squares(const Value& value) {
+  return row_dot(value, value);
 }
 
 }  // namespace openvc::numerics

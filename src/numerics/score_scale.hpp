@@ -26,9 +26,9 @@ static_assert(46341.0 * 1.0625 * 1.0625 * 1.125 * 1.01 < 65504.0, "2^15.5 with a
 /// 120 codes: the softmax is one-hot and a larger exponent changes nothing.
 inline constexpr int kMaxScoreExponent = 31;
 
-/// Exponents for which multipliers of Q and K stay normal binary32 numbers.
-inline constexpr int kMinQueryExponent = -95;
-inline constexpr int kMaxQueryExponent = 121;
+/// Exponents that a multiplier may have: with a mantissa in [1, 4) it stays a normal number.
+inline constexpr int kMinMultiplierExponent = kFloatMinNormalExponent;
+inline constexpr int kMaxMultiplierExponent = kFloatMaxExponent - 1;
 
 /// Magnitudes whose squares sum safely in binary32; outside, norms are bounded through the maximum.
 inline constexpr int kMinSafeExponent = -40;
@@ -50,19 +50,23 @@ struct Extent {
   }
 };
 
+/// Whether sums of squares of such magnitudes neither overflow nor lose their value to subnormals.
+OPENVC_HD constexpr bool has_safe_squares(const Extent& extent) {
+  const int exponent = floor_log2(extent.magnitude());
+  return exponent >= kMinSafeExponent && exponent <= kMaxSafeExponent;
+}
+
 /// The smallest h of which the statistics guarantee norm^2 <= 2^h, for finite, non-zero extents.
 OPENVC_HD constexpr int squared_norm_exponent(const Extent& extent) {
-  const int exponent = floor_log2(extent.magnitude());
-  if (exponent >= kMinSafeExponent && exponent <= kMaxSafeExponent) {
-    return floor_log2(extent.row_sum_squares) + 1;
-  }
+  if (has_safe_squares(extent)) return floor_log2(extent.row_sum_squares) + 1;
   constexpr int kLog2HeadDim = 7;
   static_assert(1 << kLog2HeadDim == kHeadDim);
-  return 2 * (exponent + 1) + kLog2HeadDim;
+  return 2 * (floor_log2(extent.magnitude()) + 1) + kLog2HeadDim;
 }
 
 /// Multipliers are 2^-query_exponent (after the gain) and 2^-key_exponent; the accumulated score
-/// counts 2^score_exponent code units, score_exponent = query_exponent + key_exponent >= 0.
+/// counts 2^score_exponent code units. The exponents add up to score_exponent, or to more where
+/// kMaxScoreExponent caps it.
 struct ScoreScale {
   int query_exponent = 0;
   int key_exponent = 0;
@@ -70,15 +74,19 @@ struct ScoreScale {
 };
 
 /// Splits the range so that no accumulated score can overflow and both tensors sit at the same
-/// distance from the limits of E4M3. Arguments: norm^2 <= 2^h of every row of gain * Q and of K.
-OPENVC_HD constexpr ScoreScale score_scale(int query_h, int key_h) {
+/// distance from the limits of E4M3. `query_h`, `key_h`: norm^2 <= 2^h of every row of gain * Q and
+/// of K. `gain_exponent`: of the gain, which Q's multiplier contains.
+OPENVC_HD constexpr ScoreScale score_scale(int query_h, int key_h, int gain_exponent = 0) {
   const int excess = query_h + key_h - kTwiceLog2ScoreLimit;
+  const int total = excess > 0 ? (excess + 1) >> 1 : 0;
   ScoreScale scale;
-  scale.score_exponent = clamp_int((excess + 1) >> 1, 0, kMaxScoreExponent);
+  scale.score_exponent = total < kMaxScoreExponent ? total : kMaxScoreExponent;
   // Equal scaled norms: query_exponent - key_exponent = (query_h - key_h) / 2.
-  const int quarter = 2 * scale.score_exponent + query_h - key_h;  // 4 * query_exponent
-  scale.query_exponent = clamp_int(quarter >> 2, kMinQueryExponent, kMaxQueryExponent);
-  scale.key_exponent = scale.score_exponent - scale.query_exponent;
+  const int quarter = 2 * total + query_h - key_h;  // 4 * query_exponent
+  scale.query_exponent = clamp_int(quarter >> 2, gain_exponent - kMaxMultiplierExponent,
+                                   gain_exponent - kMinMultiplierExponent);
+  scale.key_exponent =
+      clamp_int(total - scale.query_exponent, -kMaxMultiplierExponent, -kMinMultiplierExponent);
   return scale;
 }
 
@@ -90,5 +98,8 @@ OPENVC_HD constexpr float query_gain(float softmax_scale) {
 static_assert(score_scale(8, 8).score_exponent == 0);
 static_assert(score_scale(16, 16).score_exponent == 1);
 static_assert(score_scale(0, 20).query_exponent == -5 && score_scale(0, 20).key_exponent == 5);
+static_assert(score_scale(263, 263).query_exponent == 124 &&
+                  score_scale(263, 263).key_exponent == 124,
+              "inputs at the limit of bfloat16 must not saturate E4M3");
 
 }  // namespace openvc::numerics

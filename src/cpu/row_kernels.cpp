@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cpu/row_kernels.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "cpu/e4m3_lanes.hpp"
+#include "numerics/canonical_sum.hpp"
+#include "numerics/contract.hpp"
+#include "numerics/hadamard.hpp"
+#include "numerics/key_permutation.hpp"
+
+// Highway includes this file again for every instruction set that it dispatches to.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/row_kernels.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace openvc::cpu::HWY_NAMESPACE {
+
+// Plain loops over channels, which the compiler vectorises for the target. They are not written
+// with Highway's vectors because those have no fused multiply-add on targets that lack the
+// instruction, and a product rounded twice is another number.
+using numerics::kHeadDim;
+using numerics::kReductionGroup;
+using numerics::kReductionLanes;
+
+// Adds row i to lane i mod kReductionLanes with `add`, then the lanes as a balanced binary tree.
+template <class Add>
+HWY_ATTR void sum_lanes(const float* rows, int count, float* sums, const Add& add) {
+  float lanes[kReductionLanes][kHeadDim] = {};
+  for (int i = 0; i < count; ++i) {
+    const float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
+    float* lane = lanes[i % kReductionLanes];
+    for (int c = 0; c < kHeadDim; ++c) lane[c] = add(lane[c], row[c]);
+  }
+  for (int stride = 1; stride < kReductionLanes; stride *= 2) {
+    for (int i = 0; i < kReductionLanes; i += 2 * stride) {
+      for (int c = 0; c < kHeadDim; ++c) lanes[i][c] += lanes[i + stride][c];
+    }
+  }
+  std::copy_n(lanes[0], kHeadDim, sums);
+}
+
+HWY_ATTR void sum_rows(const float* rows, int count, float* sums) {
+  sum_lanes(rows, count, sums, [](float sum, float x) HWY_ATTR { return sum + x; });
+}
+
+HWY_ATTR void sum_squared_rows(const float* rows, int count, float* squares) {
+  sum_lanes(rows, count, squares,
+            [](float sum, float x) HWY_ATTR { return __builtin_fmaf(x, x, sum); });
+}
+
+HWY_ATTR float row_sum_squares(const float* row) {
+  return numerics::row_sum_squares([row](int c) HWY_ATTR { return row[c]; });
+}
+
+HWY_ATTR numerics::Extent tile_extent(const float* rows, int count) {
+  numerics::Extent extent;
+  std::uint32_t magnitudes[kHeadDim] = {};
+  for (int i = 0; i < count; ++i) {
+    const float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
+    for (int c = 0; c < kHeadDim; ++c) {
+      magnitudes[c] = std::max(magnitudes[c], numerics::magnitude_bits(row[c]));
+    }
+    extent.row_sum_squares = std::max(extent.row_sum_squares, row_sum_squares(row));
+  }
+  for (const std::uint32_t magnitude : magnitudes) {
+    extent.magnitude_bits = std::max(extent.magnitude_bits, magnitude);
+  }
+  return extent;
+}
+
+HWY_ATTR void reduce_rows(float* rows, std::int64_t count) {
+  while (count > 1) {
+    const std::int64_t groups = numerics::ceil_div(count, kReductionGroup);
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int64_t first = g * kReductionGroup;
+      const auto size = static_cast<int>(std::min<std::int64_t>(count - first, kReductionGroup));
+      sum_rows(rows + first * kHeadDim, size, rows + g * kHeadDim);
+    }
+    count = groups;
+  }
+}
+
+HWY_ATTR void extend_range(const float* rows, int count, float* max, float* min) {
+  for (int i = 0; i < count; ++i) {
+    const float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
+    for (int c = 0; c < kHeadDim; ++c) {
+      max[c] = row[c] > max[c] ? row[c] : max[c];
+      min[c] = row[c] < min[c] ? row[c] : min[c];
+    }
+  }
+}
+
+HWY_ATTR void subtract_from_rows(float* rows, int count, const float* means) {
+  for (int i = 0; i < count; ++i) {
+    float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
+    for (int c = 0; c < kHeadDim; ++c) row[c] -= means[c];
+  }
+}
+
+HWY_ATTR void rotate_rows(float* rows, int count, float scale) {
+  for (int i = 0; i < count; ++i) {
+    float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
+    numerics::hadamard(row);
+    for (int c = 0; c < kHeadDim; ++c) row[c] *= scale;
+  }
+}
+
+HWY_ATTR void encode_rows(const float* rows, int count, const float* multipliers,
+                          std::uint8_t* codes) {
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t first = static_cast<std::int64_t>(i) * kHeadDim;
+    for (int c = 0; c < kHeadDim; ++c) {
+      codes[first + c] =
+          static_cast<std::uint8_t>(encode_e4m3_lane(rows[first + c] * multipliers[c]));
+    }
+  }
+}
+
+HWY_ATTR void residual_rows(const float* rows, int count, const float* multipliers,
+                            const std::uint8_t* codes, float* residuals) {
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t first = static_cast<std::int64_t>(i) * kHeadDim;
+    for (int c = 0; c < kHeadDim; ++c) {
+      residuals[first + c] = rows[first + c] * multipliers[c] - decode_e4m3_lane(codes[first + c]);
+    }
+  }
+}
+
+HWY_ATTR void weighted_row_energies(const float* rows, int count, const float* scales,
+                                    float* energies) {
+  for (int i = 0; i < count; ++i) {
+    const float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
+    float weighted[kHeadDim];
+    for (int c = 0; c < kHeadDim; ++c) weighted[c] = row[c] * scales[c];
+    energies[i] = row_sum_squares(weighted);
+  }
+}
+
+HWY_ATTR void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed,
+                               std::int64_t stride) {
+  for (int c = 0; c < kHeadDim; ++c) {
+    std::uint8_t* channel = packed + c * stride;
+    for (int key = 0; key < numerics::kKeyBlock; ++key) {
+      channel[numerics::slot_of_key(key)] = codes[key * kHeadDim + c];
+    }
+  }
+}
+
+HWY_ATTR const char* simd_target() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace openvc::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace openvc::cpu {
+
+HWY_EXPORT(tile_extent);
+HWY_EXPORT(sum_rows);
+HWY_EXPORT(sum_squared_rows);
+HWY_EXPORT(reduce_rows);
+HWY_EXPORT(extend_range);
+HWY_EXPORT(subtract_from_rows);
+HWY_EXPORT(rotate_rows);
+HWY_EXPORT(encode_rows);
+HWY_EXPORT(residual_rows);
+HWY_EXPORT(weighted_row_energies);
+HWY_EXPORT(pack_value_codes);
+HWY_EXPORT(simd_target);
+
+numerics::Extent tile_extent(const float* rows, int count) {
+  return HWY_DYNAMIC_DISPATCH(tile_extent)(rows, count);
+}
+
+void sum_rows(const float* rows, int count, float* sums) {
+  HWY_DYNAMIC_DISPATCH(sum_rows)(rows, count, sums);
+}
+
+void sum_squared_rows(const float* rows, int count, float* squares) {
+  HWY_DYNAMIC_DISPATCH(sum_squared_rows)(rows, count, squares);
+}
+
+void reduce_rows(float* rows, std::int64_t count) {
+  HWY_DYNAMIC_DISPATCH(reduce_rows)(rows, count);
+}
+
+void extend_range(const float* rows, int count, float* max, float* min) {
+  HWY_DYNAMIC_DISPATCH(extend_range)(rows, count, max, min);
+}
+
+void subtract_from_rows(float* rows, int count, const float* means) {
+  HWY_DYNAMIC_DISPATCH(subtract_from_rows)(rows, count, means);
+}
+
+void rotate_rows(float* rows, int count, float scale) {
+  HWY_DYNAMIC_DISPATCH(rotate_rows)(rows, count, scale);
+}
+
+void encode_rows(const float* rows, int count, const float* multipliers, std::uint8_t* codes) {
+  HWY_DYNAMIC_DISPATCH(encode_rows)(rows, count, multipliers, codes);
+}
+
+void residual_rows(const float* rows, int count, const float* multipliers,
+                   const std::uint8_t* codes, float* residuals) {
+  HWY_DYNAMIC_DISPATCH(residual_rows)(rows, count, multipliers, codes, residuals);
+}
+
+void weighted_row_energies(const float* rows, int count, const float* scales, float* energies) {
+  HWY_DYNAMIC_DISPATCH(weighted_row_energies)(rows, count, scales, energies);
+}
+
+void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed, std::int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(pack_value_codes)(codes, packed, stride);
+}
+
+const char* simd_target() { return HWY_DYNAMIC_DISPATCH(simd_target)(); }
+
+}  // namespace openvc::cpu
+#endif  // HWY_ONCE
