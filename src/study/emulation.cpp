@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "study/emulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "numerics/contract.hpp"
+#include "numerics/e4m3.hpp"
+#include "numerics/half.hpp"
+#include "schedule/mask.hpp"
+#include "schedule/traversal.hpp"
+#include "study/matrix_product.hpp"
+
+namespace openvc::study {
+namespace {
+
+using numerics::kE4m3CodesPerOctave;
+using numerics::kHeadDim;
+using numerics::kKeyBlock;
+
+constexpr double kCodeUnitsPerNat = 11.541560327111707;  // 8 log2(e)
+
+/// The smallest code of a normal number.
+constexpr std::uint8_t kFirstNormalCode = 8;
+
+std::size_t area(std::int64_t rows, std::int64_t columns) {
+  return static_cast<std::size_t>(rows * columns);
+}
+
+double exp2_of_code_units(double x) { return std::exp2(x / kE4m3CodesPerOctave); }
+
+float round_to_half(double x) {
+  return numerics::half_to_float(numerics::float_to_half(static_cast<float>(x)));
+}
+
+/// One row walks over its key blocks. `weights` and `codes` have an entry per key.
+class RowCast {
+ public:
+  RowCast(const double* scores, const numerics::ProbabilityRule& rule, double* weights,
+          std::uint8_t* codes)
+      : scores_(scores),
+        rule_(rule),
+        unit_(std::ldexp(1.0, -rule.score_exponent)),
+        weights_(weights),
+        codes_(codes) {}
+
+  void visit(std::int64_t first, std::int64_t last) {
+    float block_max = -numerics::infinity();
+    for (std::int64_t j = first; j < last; ++j) {
+      block_max = std::max(block_max, static_cast<float>(scores_[j] * unit_));
+    }
+    numerics::raise_row_max(state_, block_max, rule_);
+    for (std::int64_t j = first; j < last; ++j) {
+      codes_[j] = numerics::probability_code(static_cast<float>(scores_[j] * unit_), state_, rule_);
+      weights_[j] = numerics::kE4m3Values[codes_[j]];
+    }
+    visited_.push_back({first, last, state_.offset});
+  }
+
+  /// Brings all blocks to the final reference and returns the sum of the weights.
+  double finish() {
+    double sum = 0.0;
+    for (const Visit& visit : visited_) {
+      const double factor =
+          visit.offset == state_.offset
+              ? 1.0
+              : exp2_of_code_units(static_cast<double>(state_.offset) - visit.offset);
+      for (std::int64_t j = visit.first; j < visit.last; ++j) {
+        weights_[j] *= factor;
+        sum += weights_[j];
+      }
+    }
+    return sum;
+  }
+
+  [[nodiscard]] const numerics::RowState& state() const { return state_; }
+
+ private:
+  struct Visit {
+    std::int64_t first;
+    std::int64_t last;
+    float offset;
+  };
+
+  const double* scores_;
+  const numerics::ProbabilityRule& rule_;
+  double unit_;
+  double* weights_;
+  std::uint8_t* codes_;
+  numerics::RowState state_{};
+  std::vector<Visit> visited_;
+};
+
+/// Weight that a score has relative to the final reference of its row if nothing is rounded. The
+/// mean ratio of ExpCast belongs to it: coded and exact weights of one row must have one scale.
+double uncoded_weight(double score, const numerics::RowState& state) {
+  static const double mean_ratio = std::exp(double{numerics::kLogMeanRatio});
+  return mean_ratio * exp2_of_code_units(score + state.offset - numerics::kUnitCode);
+}
+
+}  // namespace
+
+Scores exact_scores(std::span<const std::int64_t> rows, const float* queries,
+                    std::int64_t key_count, const float* keys, double softmax_scale) {
+  Scores scores{rows, key_count, {}};
+  scores.values.resize(area(scores.row_count(), key_count));
+  dot_products(queries, scores.row_count(), keys, key_count, kHeadDim, scores.values.data());
+  const double gain = kCodeUnitsPerNat * softmax_scale;
+  for (double& score : scores.values) score *= gain;
+  return scores;
+}
+
+Scores quantized_scores(std::span<const std::int64_t> rows, std::int64_t first_row,
+                        const DecodedHead& head) {
+  const auto key_count = static_cast<std::int64_t>(head.values.size()) / kHeadDim;
+  Scores scores{rows, key_count, {}};
+  scores.values.resize(area(scores.row_count(), key_count));
+  dot_products(head.queries.data() + first_row * head.columns, scores.row_count(), head.keys.data(),
+               key_count, head.columns, scores.values.data());
+  const double unit = std::ldexp(1.0, head.rule.score_exponent);
+  for (double& score : scores.values) score = round_to_half(score) * unit;
+  return scores;
+}
+
+Weights softmax_weights(const Scores& scores, const schedule::Problem& problem) {
+  Weights weights{scores.keys, std::vector<double>(scores.values.size()),
+                  std::vector<double>(scores.rows.size())};
+  for (std::size_t r = 0; r < scores.rows.size(); ++r) {
+    const double* row = scores.values.data() + area(static_cast<std::int64_t>(r), scores.keys);
+    double* out = weights.values.data() + area(static_cast<std::int64_t>(r), scores.keys);
+    const std::int64_t visible = schedule::visible_keys(problem, scores.rows[r]);
+    if (visible == 0) continue;
+    const double row_max = *std::max_element(row, row + visible);
+    double sum = 0.0;
+    for (std::int64_t j = 0; j < visible; ++j) {
+      out[j] = exp2_of_code_units(row[j] - row_max);
+      sum += out[j];
+    }
+    weights.sums[r] = sum;
+  }
+  return weights;
+}
+
+CastWeights cast_weights(const Scores& scores, const schedule::Problem& problem,
+                         const numerics::ProbabilityRule& rule) {
+  CastWeights cast{{scores.keys, std::vector<double>(scores.values.size()),
+                    std::vector<double>(scores.rows.size())},
+                   std::vector<std::uint8_t>(scores.values.size()),
+                   std::vector<numerics::RowState>(scores.rows.size())};
+  for (std::size_t r = 0; r < scores.rows.size(); ++r) {
+    const std::size_t start = area(static_cast<std::int64_t>(r), scores.keys);
+    const std::int64_t visible = schedule::visible_keys(problem, scores.rows[r]);
+    const schedule::Traversal order =
+        schedule::traversal(problem, scores.rows[r] / numerics::kQueryBlock);
+    RowCast row(scores.values.data() + start, rule, cast.weights.values.data() + start,
+                cast.codes.data() + start);
+    for (std::int64_t step = 0; step < order.blocks; ++step) {
+      const std::int64_t first = order.block(step) * kKeyBlock;
+      const std::int64_t last = std::min(first + kKeyBlock, visible);
+      if (first < last) row.visit(first, last);
+    }
+    cast.weights.sums[r] = row.finish();
+    cast.states[r] = row.state();
+  }
+  return cast;
+}
+
+Weights partly_cast_weights(const CastWeights& cast, const Scores& scores,
+                            const schedule::Problem& problem, CastPart part) {
+  Weights mixed{scores.keys, std::vector<double>(scores.values.size()),
+                std::vector<double>(scores.rows.size())};
+  for (std::size_t r = 0; r < scores.rows.size(); ++r) {
+    const std::size_t start = area(static_cast<std::int64_t>(r), scores.keys);
+    const std::int64_t visible = schedule::visible_keys(problem, scores.rows[r]);
+    double sum = 0.0;
+    for (std::size_t j = start; j < start + static_cast<std::size_t>(visible); ++j) {
+      const bool is_normal = cast.codes[j] >= kFirstNormalCode;
+      mixed.values[j] = is_normal == (part == CastPart::normal)
+                            ? cast.weights.values[j]
+                            : uncoded_weight(scores.values[j], cast.states[r]);
+      sum += mixed.values[j];
+    }
+    mixed.sums[r] = sum;
+  }
+  return mixed;
+}
+
+std::vector<double> flushed_mass(const Weights& exact, const CastWeights& cast) {
+  std::vector<double> flushed(exact.sums.size());
+  for (std::size_t r = 0; r < flushed.size(); ++r) {
+    const std::size_t start = area(static_cast<std::int64_t>(r), exact.keys);
+    for (std::size_t j = start; j < start + static_cast<std::size_t>(exact.keys); ++j) {
+      if (cast.codes[j] == 0) flushed[r] += exact.values[j];
+    }
+    if (exact.sums[r] > 0.0) flushed[r] /= exact.sums[r];
+  }
+  return flushed;
+}
+
+std::vector<double> average_values(const Weights& weights, const float* values) {
+  std::vector<double> averages(area(weights.row_count(), kHeadDim));
+  add_weighted_sums(weights.values.data(), weights.row_count(), weights.keys, values, kHeadDim,
+                    averages.data());
+  for (std::int64_t r = 0; r < weights.row_count(); ++r) {
+    const double sum = weights.sums[static_cast<std::size_t>(r)];
+    const double share = sum > 0.0 ? 1.0 / sum : 0.0;
+    for (std::int64_t c = 0; c < kHeadDim; ++c)
+      averages[area(r, kHeadDim) + static_cast<std::size_t>(c)] *= share;
+  }
+  return averages;
+}
+
+std::vector<double> average_quantized_values(const Weights& weights, const DecodedHead& head) {
+  std::vector<double> averages = average_values(weights, head.values.data());
+  for (std::size_t i = 0; i < averages.size(); ++i) {
+    const std::size_t c = i % kHeadDim;
+    if (weights.sums[i / kHeadDim] == 0.0) continue;
+    averages[i] = averages[i] * head.value_scales[c] + head.value_means[c];
+  }
+  return averages;
+}
+
+void add_repair(const CastWeights& cast, std::int64_t first_row, const DecodedHead& head,
+                const RepairRows& repair, std::vector<double>& averages) {
+  if (repair.count == 0) return;
+  const std::int64_t rows = cast.weights.row_count();
+  std::vector<double> weights(area(rows, repair.count));
+  dot_products(head.queries.data() + first_row * head.columns, rows, repair.keys.data(),
+               repair.count, head.columns, weights.data());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::size_t r = i / static_cast<std::size_t>(repair.count);
+    const std::uint8_t code =
+        numerics::probability_code(round_to_half(weights[i]), cast.states[r], head.rule);
+    weights[i] = cast.weights.sums[r] > 0.0
+                     ? double{numerics::kE4m3Values[code]} / cast.weights.sums[r]
+                     : 0.0;
+  }
+  std::vector<double> sums(averages.size());
+  add_weighted_sums(weights.data(), rows, repair.count, repair.values.data(), kHeadDim,
+                    sums.data());
+  for (std::size_t i = 0; i < averages.size(); ++i) {
+    averages[i] += sums[i] * head.value_scales[i % kHeadDim];
+  }
+}
+
+}  // namespace openvc::study

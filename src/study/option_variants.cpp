@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include "study/error_study.hpp"
+
+namespace openvc::study {
+namespace {
+
+/// Exactly `steps` extra k-steps in every head: no plan reaches an error of zero.
+NumericOptions fixed_columns(NumericOptions options, int steps) {
+  options.max_extra_steps = steps;
+  options.score_error_target = 0.0f;
+  options.rotation = Choice::never;
+  return options;
+}
+
+}  // namespace
+
+std::vector<Variant> option_variants(const NumericOptions& base) {
+  std::vector<Variant> variants;
+  const auto add = [&](std::string id, std::string group, std::string label,
+                       const NumericOptions& options) {
+    variants.push_back({std::move(id), std::move(group), std::move(label), options});
+  };
+  // The option's value is changed by a statement, so that each line below reads as its difference.
+  const auto vary = [&](std::string id, std::string group, std::string label, auto change) {
+    NumericOptions options = base;
+    change(options);
+    add(std::move(id), std::move(group), std::move(label), options);
+  };
+
+  vary("smooth_keys_off", "K smoothing", "K mean kept",
+       [](NumericOptions& o) { o.smooth_keys = false; });
+
+  vary("rotation_never", "Q and K", "columns as planned, no rotation",
+       [](NumericOptions& o) { o.rotation = Choice::never; });
+  vary("rotation_always", "Q and K", "Hadamard rotation, no columns", [](NumericOptions& o) {
+    o.rotation = Choice::always;
+    o.max_extra_steps = 0;
+  });
+  for (const int steps : {0, 1, 2, 4}) {
+    add(fmt::format("columns_{}", steps), "Q and K",
+        steps == 0 ? "no columns, no rotation"
+                   : fmt::format("{} residual channels in every head", 16 * steps),
+        fixed_columns(base, steps));
+  }
+  for (const float target : {0.25f, 0.35f, 0.5f, 1.0f}) {
+    vary(fmt::format("score_target_{:.2f}", target), "Q and K",
+         fmt::format("planned per head, score error {:.2f}", target), [&](NumericOptions& o) {
+           o.score_error_target = target;
+           o.max_extra_steps = 4;
+         });
+  }
+
+  vary("tail_never", "Tail correction", "never",
+       [](NumericOptions& o) { o.tail_correction = Choice::never; });
+  vary("tail_always", "Tail correction", "in every head",
+       [](NumericOptions& o) { o.tail_correction = Choice::always; });
+
+  vary("centre_values_off", "V", "V mean kept", [](NumericOptions& o) { o.centre_values = false; });
+  vary("value_scale_per_head", "V", "one V scale per head",
+       [](NumericOptions& o) { o.value_scale = ValueScale::per_head; });
+  return variants;
+}
+
+double added_work(const HeadPlan& plan) {
+  constexpr double kPerExtraStep = 0.125;   // one k-step more than the eight of QK and PV
+  constexpr double kTailCorrection = 0.06;  // measured on Hopper, see docs/numerics.md
+  return kPerExtraStep * plan.extra_steps + (plan.tail_correction ? kTailCorrection : 0.0);
+}
+
+}  // namespace openvc::study

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "study/prepared_head.hpp"
+
+#include <cstring>
+#include <new>
+
+#include "cpu/attention.hpp"
+#include "cpu/prepare.hpp"
+#include "numerics/e4m3.hpp"
+#include "numerics/key_permutation.hpp"
+
+namespace openvc::study {
+namespace {
+
+using numerics::kColumnsPerStep;
+using numerics::kHeadDim;
+
+void decode_bytes(const std::byte* source, std::int64_t count, float* target) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    target[i] = numerics::kE4m3Values[std::to_integer<std::size_t>(source[i])];
+  }
+}
+
+/// One row of Q or K: the channels, then its residual columns step by step.
+void decode_row(const std::byte* codes, const std::byte* columns, std::int64_t padded_rows,
+                std::int64_t row, int extra_steps, float* target) {
+  decode_bytes(codes + row * kHeadDim, kHeadDim, target);
+  for (std::int64_t step = 0; step < extra_steps; ++step) {
+    decode_bytes(columns + (step * padded_rows + row) * kColumnsPerStep, kColumnsPerStep,
+                 target + kHeadDim + step * kColumnsPerStep);
+  }
+}
+
+}  // namespace
+
+void PreparedHead::AlignedDelete::operator()(std::byte* block) const noexcept {
+  ::operator delete (block, std::align_val_t{schedule::kSectionAlignment});
+}
+
+PreparedHead::PreparedHead(const HeadInputs& inputs, const NumericOptions& numerics,
+                           std::int64_t repair_rows, cpu::ThreadPool& pool) {
+  view_.problem = {.batch = 1,
+                   .heads = 1,
+                   .queries = inputs.q.shape[kSequence],
+                   .keys = inputs.k.shape[kSequence],
+                   .repair_rows = repair_rows,
+                   .mask = inputs.mask,
+                   .key_order = inputs.key_order};
+  view_.max_extra_steps = numerics.max_extra_steps;
+  view_.with_log_sum_exp = false;
+  view_.layout = schedule::prepared_layout(view_.problem, view_.max_extra_steps, false);
+  block_.reset(static_cast<std::byte*>(
+      ::operator new (view_.layout.bytes, std::align_val_t{schedule::kSectionAlignment})));
+  view_.data = block_.get();
+  cpu::prepare({.q = inputs.q,
+                .k = inputs.k,
+                .v = inputs.v,
+                .problem = view_.problem,
+                .softmax_scale = inputs.softmax_scale,
+                .numerics = numerics,
+                .with_log_sum_exp = false},
+               block_.get(), {&plan_, 1}, pool);
+}
+
+schedule::HeadRule PreparedHead::rule() const noexcept {
+  schedule::HeadRule rule;
+  std::memcpy(&rule, view_.data + view_.layout.head_rules, sizeof(rule));
+  return rule;
+}
+
+std::int64_t PreparedHead::columns() const noexcept {
+  return kHeadDim + std::int64_t{rule().extra_steps} * kColumnsPerStep;
+}
+
+void PreparedHead::decode_key_rows(std::int64_t first, std::int64_t count, std::vector<float>& keys,
+                                   std::vector<float>& values) const {
+  const std::int64_t width = columns();
+  const std::int64_t padded_keys = view_.problem.padded_keys();
+  const std::byte* value_codes = view_.data + view_.layout.value_codes;
+  keys.resize(static_cast<std::size_t>(count * width));
+  values.resize(static_cast<std::size_t>(count * kHeadDim));
+  for (std::int64_t i = 0; i < count; ++i) {
+    decode_row(view_.data + view_.layout.key_codes, view_.data + view_.layout.key_columns,
+               padded_keys, first + i, rule().extra_steps, keys.data() + i * width);
+    const std::int64_t group = (first + i) / numerics::kKeyGroup * numerics::kKeyGroup;
+    const std::int64_t slot =
+        group + numerics::slot_of_key(static_cast<int>((first + i) % numerics::kKeyGroup));
+    for (std::int64_t c = 0; c < kHeadDim; ++c) {
+      decode_bytes(value_codes + c * padded_keys + slot, 1, values.data() + i * kHeadDim + c);
+    }
+  }
+}
+
+DecodedHead PreparedHead::decode(std::span<const std::int64_t> rows) const {
+  const schedule::HeadRule head_rule = rule();
+  DecodedHead head;
+  head.rule = {.score_exponent = head_rule.score_exponent,
+               .tail_correction = head_rule.tail_correction != 0};
+  head.columns = columns();
+  head.queries.resize(rows.size() * static_cast<std::size_t>(head.columns));
+  float* query = head.queries.data();
+  for (const std::int64_t row : rows) {
+    decode_row(view_.data + view_.layout.query_codes, view_.data + view_.layout.query_columns,
+               view_.problem.padded_queries(), row, head_rule.extra_steps, query);
+    query += head.columns;
+  }
+  decode_key_rows(0, view_.problem.keys, head.keys, head.values);
+  std::memcpy(head.value_scales.data(), view_.data + view_.layout.value_scales,
+              sizeof(head.value_scales));
+  std::memcpy(head.value_means.data(), view_.data + view_.layout.value_means,
+              sizeof(head.value_means));
+  head.repair = decode_repair();
+  return head;
+}
+
+RepairRows PreparedHead::decode_repair() const {
+  RepairRows repair;
+  repair.count = view_.problem.repair_rows;
+  decode_key_rows(view_.problem.key_blocks() * numerics::kKeyBlock, repair.count, repair.keys,
+                  repair.values);
+  return repair;
+}
+
+std::vector<float> PreparedHead::run_backend(cpu::ThreadPool& pool) const {
+  const std::array<std::int64_t, 4> shape = {1, view_.problem.queries, 1, kHeadDim};
+  std::vector<float> out(static_cast<std::size_t>(view_.problem.queries * kHeadDim));
+  cpu::attention_prepared(view_,
+                          {.data = out.data(),
+                           .type = ElementType::float32,
+                           .device = {},
+                           .shape = shape,
+                           .strides = contiguous_strides(shape)},
+                          nullptr, pool);
+  return out;
+}
+
+}  // namespace openvc::study
