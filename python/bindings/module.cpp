@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The extension _openvc: the public C++ interface with pointers, strides and streams as integers.
+// No framework's headers are used, so one binary serves every version of all of them. Checks that
+// need a framework live in the Python package above it.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "openvc/attention.hpp"
+#include "openvc/version.hpp"
+#include "tensor.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace openvc::python {
+namespace {
+
+Execution execution(int threads, std::uintptr_t stream) {
+  return {threads, reinterpret_cast<void*>(stream)};
+}
+
+void run_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                   std::uintptr_t log_sum_exp, const AttentionOptions& options, int threads,
+                   std::uintptr_t stream) {
+  attention(q.view.view(), k.view.view(), v.view.view(), out.view,
+            reinterpret_cast<float*>(log_sum_exp), options, execution(threads, stream));
+}
+
+Prepared run_prepare(const Tensor& q, const Tensor& k, const Tensor& v,
+                     std::optional<double> repair_budget, const AttentionOptions& options,
+                     bool with_log_sum_exp, int threads, std::uintptr_t stream) {
+  if (repair_budget.has_value()) {
+    return prepare_repair(q.view.view(), k.view.view(), v.view.view(), *repair_budget, options,
+                          with_log_sum_exp, execution(threads, stream));
+  }
+  return prepare(q.view.view(), k.view.view(), v.view.view(), options, with_log_sum_exp,
+                 execution(threads, stream));
+}
+
+void run_attention_prepared(const Prepared& prepared, const Tensor& out, std::uintptr_t log_sum_exp,
+                            int threads, std::uintptr_t stream) {
+  attention_prepared(prepared, out.view, reinterpret_cast<float*>(log_sum_exp),
+                     execution(threads, stream));
+}
+
+void run_exact_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                         const std::vector<std::int64_t>& rows, std::uintptr_t out,
+                         std::uintptr_t log_sum_exp, const AttentionOptions& options, int threads) {
+  exact_attention(q.view.view(), k.view.view(), v.view.view(), rows,
+                  reinterpret_cast<double*>(out), reinterpret_cast<double*>(log_sum_exp),
+                  options.mask, options.softmax_scale, execution(threads, 0));
+}
+
+std::pair<bool, std::string> run_is_supported(const Tensor& q, const Tensor& k, const Tensor& v,
+                                              const AttentionOptions& options) {
+  Support support = is_supported(q.view.view(), k.view.view(), v.view.view(), options);
+  return {support.supported, std::move(support.reason)};
+}
+
+PyObject* exception_type(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_value: return PyExc_ValueError;
+    case ErrorCode::invalid_type: return PyExc_TypeError;
+    case ErrorCode::unsupported: return PyExc_NotImplementedError;
+    case ErrorCode::out_of_memory: return PyExc_MemoryError;
+    case ErrorCode::device_failure: return PyExc_RuntimeError;
+  }
+  return PyExc_RuntimeError;
+}
+
+void bind_errors() {
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      PyErr_SetString(exception_type(error.code()), error.what());
+    }
+  });
+}
+
+void bind_options(nb::module_& module) {
+  nb::enum_<Mask>(module, "Mask", "Which keys a query sees.")
+      .value("none", Mask::none)
+      .value("causal", Mask::causal);
+  nb::enum_<KeyOrder>(module, "KeyOrder", "Order in which key blocks are visited.")
+      .value("mid_window", KeyOrder::mid_window)
+      .value("descending", KeyOrder::descending);
+  nb::enum_<Choice>(module, "Choice", "A decision that the preparation can take per head.")
+      .value("never", Choice::never)
+      .value("automatic", Choice::automatic)
+      .value("always", Choice::always);
+  nb::enum_<ValueScale>(module, "ValueScale", "Granularity of V's scale.")
+      .value("per_channel", ValueScale::per_channel)
+      .value("per_head", ValueScale::per_head);
+  nb::class_<NumericOptions>(module, "NumericOptions", "Where the error budget goes.")
+      .def(nb::init<>())
+      .def_rw("smooth_keys", &NumericOptions::smooth_keys)
+      .def_rw("rotation", &NumericOptions::rotation)
+      .def_rw("max_extra_steps", &NumericOptions::max_extra_steps)
+      .def_rw("score_error_target", &NumericOptions::score_error_target)
+      .def_rw("tail_correction", &NumericOptions::tail_correction)
+      .def_rw("centre_values", &NumericOptions::centre_values)
+      .def_rw("value_scale", &NumericOptions::value_scale);
+  nb::class_<AttentionOptions>(module, "AttentionOptions", "What an attention call computes.")
+      .def(nb::init<>())
+      .def_rw("mask", &AttentionOptions::mask)
+      .def_rw("softmax_scale", &AttentionOptions::softmax_scale, nb::arg().none())
+      .def_rw("key_order", &AttentionOptions::key_order)
+      .def_rw("numerics", &AttentionOptions::numerics);
+}
+
+void bind_prepared(nb::module_& module) {
+  nb::class_<HeadPlan>(module, "HeadPlan", "What the preparation decided for one head.")
+      .def_ro("extra_steps", &HeadPlan::extra_steps)
+      .def_ro("rotated", &HeadPlan::rotated)
+      .def_ro("tail_correction", &HeadPlan::tail_correction)
+      .def_ro("score_exponent", &HeadPlan::score_exponent)
+      .def_ro("predicted_score_error", &HeadPlan::predicted_score_error)
+      .def_ro("predicted_flush", &HeadPlan::predicted_flush);
+  nb::class_<Prepared>(module, "Prepared", "Quantised Q, K and V.")
+      .def_prop_ro("query_shape", &Prepared::query_shape)
+      .def_prop_ro("key_shape", &Prepared::key_shape)
+      .def_prop_ro("plans", &Prepared::plans)
+      .def_prop_ro("repair_rows", &Prepared::repair_rows)
+      .def_prop_ro("has_log_sum_exp", &Prepared::has_log_sum_exp)
+      .def_prop_ro("bytes", &Prepared::bytes);
+}
+
+}  // namespace
+}  // namespace openvc::python
+
+NB_MODULE(_openvc, module) {
+  using namespace openvc;
+  using namespace openvc::python;
+  module.doc() = "C++ core of open_vc_attn. Private: use the package.";
+  module.attr("version") = kVersion;
+
+  bind_errors();
+  bind_tensor(module);
+  bind_options(module);
+  bind_prepared(module);
+
+  // Work runs without the interpreter lock: other Python threads go on, and may call in here too.
+  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+  module.def("attention", &run_attention, "q"_a, "k"_a, "v"_a, "out"_a, "log_sum_exp"_a,
+             "options"_a, "threads"_a, "stream"_a, Unlocked(),
+             "Writes attention to `out`, and its LSE to the address `log_sum_exp` unless that is 0.");
+  module.def("prepare", &run_prepare, "q"_a, "k"_a, "v"_a, "repair_budget"_a.none(), "options"_a,
+             "with_log_sum_exp"_a, "threads"_a, "stream"_a, Unlocked(), "Quantises Q, K and V.");
+  module.def("attention_prepared", &run_attention_prepared, "prepared"_a, "out"_a, "log_sum_exp"_a,
+             "threads"_a, "stream"_a, Unlocked(), "Attention on quantised inputs.");
+  module.def("exact_attention", &run_exact_attention, "q"_a, "k"_a, "v"_a, "rows"_a, "out"_a,
+             "log_sum_exp"_a, "options"_a, "threads"_a, Unlocked(),
+             "Exact attention in float64 for the queries `rows`.");
+  module.def("is_supported", &run_is_supported, "q"_a, "k"_a, "v"_a, "options"_a, Unlocked(),
+             "Whether attention() would run, and if not, why.");
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <array>
+#include <cstdint>
+
+#include "openvc/tensor_view.hpp"
+
+namespace openvc::python {
+
+/// A [B, S, H, D] tensor of the caller.
+///
+/// Frameworks with pointers and strides at hand (torch, NumPy) pass integers, and Python keeps the
+/// memory alive for the time of the call. Others pass through DLPack, and `owner` keeps it alive.
+struct Tensor {
+  MutableTensorView view;
+  nanobind::ndarray<nanobind::ro> owner;
+};
+
+/// Adds the classes Tensor, ElementType and DeviceType and the DLPack functions to the module.
+void bind_tensor(nanobind::module_& module);
+
+}  // namespace openvc::python

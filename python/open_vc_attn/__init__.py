@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""FP8 forward attention for long-sequence video diffusion transformers.
+
+    from open_vc_attn import attention
+    out = attention(q, k, v)   # [S, H, 128] or [B, S, H, 128]
+
+Takes torch tensors, NumPy arrays and other DLPack arrays. Importing the package loads no framework
+and touches no GPU. Errors are ValueError, TypeError, NotImplementedError (this build or device does
+not offer it), MemoryError and RuntimeError (the CUDA driver failed); their texts name the argument,
+its value and a way out.
+"""
+
+from ._attention import attention, exact_attention, is_supported
+from ._capture import Recording, capture
+from ._info import info
+from ._native import get_num_threads, set_num_threads
+from ._openvc import version as __version__
+from ._options import HeadPlan, Numerics, Support
+from ._prepared import (
+    PreparedFP8,
+    attention_fp8,
+    attention_v_repair,
+    prepare_fp8,
+    prepare_v_repair,
+)
+
+__all__ = [
+    "HeadPlan",
+    "Numerics",
+    "PreparedFP8",
+    "Recording",
+    "Support",
+    "__version__",
+    "attention",
+    "attention_fp8",
+    "attention_v_repair",
+    "capture",
+    "exact_attention",
+    "get_num_threads",
+    "info",
+    "is_supported",
+    "prepare_fp8",
+    "prepare_v_repair",
+    "set_num_threads",
+]

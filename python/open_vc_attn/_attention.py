@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention on tensors as they come: attention(), its exact twin and its support query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+from . import _openvc
+from ._arrays import Arrays, check_operands
+from ._native import get_num_threads, native_options
+from ._options import KeyOrder, NumericsLike, Support, as_numerics, require_bool
+
+LSE_DTYPE = "float32"
+EXACT_DTYPE = "float64"
+
+
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = ...,
+    softmax_scale: float | None = ...,
+    return_lse: Literal[False] = ...,
+    key_order: KeyOrder = ...,
+    numerics: NumericsLike = ...,
+) -> Any: ...
+
+
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = ...,
+    softmax_scale: float | None = ...,
+    return_lse: Literal[True],
+    key_order: KeyOrder = ...,
+    numerics: NumericsLike = ...,
+) -> tuple[Any, Any]: ...
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+    key_order: KeyOrder = "mid_window",
+    numerics: NumericsLike = None,
+) -> Any:
+    """softmax(softmax_scale Q K^T) V in FP8.
+
+    Torch tensors, NumPy arrays and other DLPack arrays are read in place, in any strides whose
+    channel axis is contiguous; nothing of the caller is modified. Torch tensors go through a
+    registered operator, so compiled and exported models may contain the call.
+
+    Args:
+        q: queries, [S, H, 128] or [B, S, H, 128], bfloat16, float16 or float32.
+        k: keys of q's batch, heads, element type and device; their number may differ from q's.
+        v: values, of k's shape.
+        causal: query i sees the keys j <= i + Skv - Sq (aligned to the bottom right).
+        softmax_scale: factor of the scores, finite and > 0; 1/sqrt(128) by default.
+        return_lse: also return the log-sum-exp of the scores.
+        key_order: order in which key blocks are visited; it moves a few bits of the result.
+        numerics: where the error budget goes: a Numerics, or a mapping of the fields to change.
+
+    Returns:
+        The output: q's framework, shape, element type and device, contiguous, fresh. With
+        `return_lse` a pair of it and the LSE: float32, natural logarithm, [H, Sq] or [B, H, Sq],
+        -inf for a query that sees no key (whose output is zero).
+
+    Raises:
+        TypeError: an argument of a wrong type, element type, or framework.
+        ValueError: an argument has a value or shape that cannot be honoured; a tensor requires
+            grad (there is no backward).
+        NotImplementedError: this build or device does not offer it.
+        MemoryError: an allocation failed.
+        RuntimeError: the CUDA driver reported an error.
+    """
+    arrays = check_operands(q, k, v)
+    require_bool("return_lse", return_lse)
+    if arrays.name == "torch":
+        from . import _torch_op
+
+        if _torch_op.AVAILABLE:
+            return _torch_op.call(
+                q, k, v, causal, softmax_scale, return_lse, key_order, as_numerics(numerics)
+            )
+    options = native_options(causal, softmax_scale, key_order, numerics)
+    out, lse = run_attention(arrays, q, k, v, options, return_lse)
+    return (out, lse) if return_lse else out
+
+
+def run_attention(
+    arrays: Arrays, q: Any, k: Any, v: Any, options: _openvc.AttentionOptions, return_lse: bool
+) -> tuple[Any, Any]:
+    """Attention on checked operands: the output and the LSE, or None in its place."""
+    views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
+    origin = arrays.origin(q)
+    shape = tuple(q.shape)
+    out, _ = arrays.empty(shape, origin.dtype, origin)
+    lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+    _openvc.attention(
+        *views,
+        arrays.view("out", out),
+        lse_address,
+        options,
+        get_num_threads(),
+        arrays.stream(origin),
+    )
+    return arrays.publish(out, origin), arrays.publish(lse, origin) if return_lse else None
+
+
+def lse_shape(query_shape: Sequence[int]) -> tuple[int, ...]:
+    """[H, Sq] of [Sq, H, D], [B, H, Sq] of [B, Sq, H, D]."""
+    *batch, queries, heads, _ = query_shape
+    return (*batch, heads, queries)
+
+
+def exact_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    rows: Sequence[int] | None = None,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """Attention in float64 on the CPU: the yardstick of every error figure.
+
+    Time grows with rows x keys; a few hundred rows measure an error well.
+
+    Args:
+        q, k, v, causal, softmax_scale, return_lse: as for attention(), in CPU memory.
+        rows: indices of the queries to compute, 0 <= row < Sq, in any order; None for all.
+
+    Returns:
+        float64 [R, H, 128] or [B, R, H, 128] for R rows, in q's framework; with `return_lse` a
+        pair of it and the float64 LSE [H, R] or [B, H, R].
+
+    Raises:
+        TypeError, ValueError: as attention(); also for rows outside the queries.
+        NotImplementedError: tensors of a device.
+    """
+    arrays = check_operands(q, k, v)
+    require_bool("return_lse", return_lse)
+    options = native_options(causal, softmax_scale, "mid_window", None)
+    device = arrays.device_name(q)
+    if device != "cpu":
+        raise NotImplementedError(
+            f"q, k and v live on {device}; exact attention runs on the CPU: use q.cpu() and so on"
+        )
+    *batch, queries, heads, channels = tuple(q.shape)
+    indices = list(range(queries)) if rows is None else [int(row) for row in rows]
+    outside = [row for row in indices if not 0 <= row < queries]
+    if outside:
+        raise ValueError(f"rows has {outside[0]}; q has {queries} queries, counted from 0")
+    shape = (*batch, len(indices), heads, channels)
+    origin = arrays.origin(q)
+    out, out_address = arrays.empty(shape, EXACT_DTYPE, origin)
+    lse, lse_address = (
+        arrays.empty(lse_shape(shape), EXACT_DTYPE, origin) if return_lse else (None, 0)
+    )
+    _openvc.exact_attention(
+        arrays.view("q", q),
+        arrays.view("k", k),
+        arrays.view("v", v),
+        indices,
+        out_address,
+        lse_address,
+        options,
+        get_num_threads(),
+    )
+    out = arrays.publish(out, origin)
+    return (out, arrays.publish(lse, origin)) if return_lse else out
+
+
+def is_supported(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+    key_order: KeyOrder = "mid_window",
+    numerics: NumericsLike = None,
+) -> Support:
+    """Whether attention() with these arguments would run, and if not, why and what to do.
+
+    Nothing is computed. Meant for dispatchers that fall back to another implementation.
+
+    Returns:
+        A Support: true in a condition if supported, else with the text of the error as `reason`.
+    """
+    try:
+        arrays = check_operands(q, k, v)
+        require_bool("return_lse", return_lse)
+        options = native_options(causal, softmax_scale, key_order, numerics)
+        views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        return Support(False, str(error))
+    return Support(*_openvc.is_supported(*views, options))

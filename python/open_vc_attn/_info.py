@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What this installation is and can do."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Any
+
+from . import _openvc
+
+
+class Info(dict[str, Any]):
+    """The result of info(): a dict that prints as a table."""
+
+    def __str__(self) -> str:
+        rows = list(_rows(self))
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def info() -> Info:
+    """Versions, backends and devices of this installation, for bug reports and for dispatchers.
+
+    No framework is imported and no CUDA context is created for it; ``torch`` and ``numpy`` appear
+    with their versions if the process has loaded them.
+    """
+    modules = {
+        name: getattr(sys.modules[name], "__version__", "unknown")
+        for name in ("torch", "numpy")
+        if name in sys.modules
+    }
+    return Info(
+        version=_openvc.version,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        **modules,
+    )
+
+
+def _rows(table: dict[str, Any], prefix: str = "") -> Any:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _rows(value, f"{prefix}{name}.")
+        elif isinstance(value, (list, tuple)):
+            yield prefix + name, ", ".join(str(item) for item in value) or "none"
+        else:
+            yield prefix + name, str(value)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Options of a call in the form that the C++ library takes, and the number of threads it uses."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any
+
+from . import _openvc
+from ._options import (
+    KEY_ORDERS,
+    Numerics,
+    NumericsLike,
+    as_numerics,
+    as_softmax_scale,
+    require_bool,
+    require_one_of,
+)
+
+_CACHED_OPTIONS = 256
+
+_threads = 0
+
+
+def set_num_threads(threads: int) -> None:
+    """Sets how many threads calls on CPU tensors use from now on, in the whole process.
+
+    The number never changes a result.
+
+    Args:
+        threads: at least 1, or 0 for all CPUs that the process may use (the default).
+
+    Raises:
+        TypeError: `threads` is no int.
+        ValueError: `threads` is negative.
+    """
+    global _threads
+    if isinstance(threads, bool) or not isinstance(threads, int):
+        raise TypeError(f"threads must be an int, not {threads!r}")
+    if threads < 0:
+        raise ValueError(f"threads must be 0 (all CPUs) or more, not {threads}")
+    _threads = threads
+
+
+def get_num_threads() -> int:
+    """The number last given to set_num_threads(); 0 stands for all CPUs of the process."""
+    return _threads
+
+
+def _after_fork_in_child() -> None:
+    # Worker threads do not survive a fork; a single thread needs none.
+    set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def native_options(
+    causal: Any, softmax_scale: Any, key_order: Any, numerics: NumericsLike
+) -> _openvc.AttentionOptions:
+    """Checked options of a call. The result is shared between calls: read only."""
+    return _cached_options(
+        require_bool("causal", causal),
+        as_softmax_scale(softmax_scale),
+        require_one_of("key_order", key_order, KEY_ORDERS),
+        as_numerics(numerics),
+    )
+
+
+@lru_cache(maxsize=_CACHED_OPTIONS)
+def _cached_options(
+    causal: bool, softmax_scale: float | None, key_order: str, numerics: Numerics
+) -> _openvc.AttentionOptions:
+    native = _openvc.NumericOptions()
+    native.smooth_keys = numerics.smooth_keys
+    native.rotation = getattr(_openvc.Choice, numerics.rotation)
+    native.max_extra_steps = numerics.max_extra_steps
+    native.score_error_target = float(numerics.score_error_target)
+    native.tail_correction = getattr(_openvc.Choice, numerics.tail_correction)
+    native.centre_values = numerics.centre_values
+    native.value_scale = getattr(_openvc.ValueScale, numerics.value_scale)
+    options = _openvc.AttentionOptions()
+    options.mask = _openvc.Mask.causal if causal else _openvc.Mask.none
+    options.softmax_scale = softmax_scale
+    options.key_order = getattr(_openvc.KeyOrder, key_order)
+    options.numerics = native
+    return options

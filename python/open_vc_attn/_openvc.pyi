@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C++ extension: openvc/attention.hpp with pointers and streams as integers. Private."""
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+version: str
+
+class ElementType(enum.Enum):
+    bfloat16 = ...
+    float16 = ...
+    float32 = ...
+
+class DeviceType(enum.Enum):
+    cpu = ...
+    cuda = ...
+
+class Mask(enum.Enum):
+    none = ...
+    causal = ...
+
+class KeyOrder(enum.Enum):
+    mid_window = ...
+    descending = ...
+
+class Choice(enum.Enum):
+    never = ...
+    automatic = ...
+    always = ...
+
+class ValueScale(enum.Enum):
+    per_channel = ...
+    per_head = ...
+
+class NumericOptions:
+    smooth_keys: bool
+    rotation: Choice
+    max_extra_steps: int
+    score_error_target: float
+    tail_correction: Choice
+    centre_values: bool
+    value_scale: ValueScale
+    def __init__(self) -> None: ...
+
+class AttentionOptions:
+    mask: Mask
+    softmax_scale: float | None
+    key_order: KeyOrder
+    numerics: NumericOptions
+    def __init__(self) -> None: ...
+
+class Tensor:
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def strides(self) -> list[int]: ...
+    @property
+    def type(self) -> ElementType: ...
+    @property
+    def pointer(self) -> int: ...
+
+class HeadPlan:
+    @property
+    def extra_steps(self) -> int: ...
+    @property
+    def rotated(self) -> bool: ...
+    @property
+    def tail_correction(self) -> bool: ...
+    @property
+    def score_exponent(self) -> int: ...
+    @property
+    def predicted_score_error(self) -> float: ...
+    @property
+    def predicted_flush(self) -> float: ...
+
+class Prepared:
+    @property
+    def query_shape(self) -> list[int]: ...
+    @property
+    def key_shape(self) -> list[int]: ...
+    @property
+    def plans(self) -> list[HeadPlan]: ...
+    @property
+    def repair_rows(self) -> int: ...
+    @property
+    def has_log_sum_exp(self) -> bool: ...
+    @property
+    def bytes(self) -> int: ...
+
+def tensor_from_pointer(
+    pointer: int,
+    type: ElementType,
+    device: DeviceType,
+    device_index: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+) -> Tensor: ...
+def tensor_from_dlpack(name: str, array: Any) -> Tensor: ...
+def allocate(dtype: str, shape: Sequence[int]) -> Any: ...
+def address(array: Any) -> int: ...
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    log_sum_exp: int,
+    options: AttentionOptions,
+    threads: int,
+    stream: int,
+) -> None: ...
+def prepare(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    repair_budget: float | None,
+    options: AttentionOptions,
+    with_log_sum_exp: bool,
+    threads: int,
+    stream: int,
+) -> Prepared: ...
+def attention_prepared(
+    prepared: Prepared, out: Tensor, log_sum_exp: int, threads: int, stream: int
+) -> None: ...
+def exact_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rows: Sequence[int],
+    out: int,
+    log_sum_exp: int,
+    options: AttentionOptions,
+    threads: int,
+) -> None: ...
+def is_supported(
+    q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions
+) -> tuple[bool, str]: ...

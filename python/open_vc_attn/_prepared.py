@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Preparation and attention as two calls, so that quantised inputs can be kept and reused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, final
+
+from . import _openvc
+from ._arrays import Arrays, Origin, check_operands
+from ._attention import LSE_DTYPE, lse_shape
+from ._native import get_num_threads, native_options
+from ._options import HeadPlan, KeyOrder, NumericsLike, as_budget, require_bool
+
+
+class Shapes(NamedTuple):
+    """Shapes of the tensors that a PreparedFP8 was made from."""
+
+    q: tuple[int, ...]
+    k: tuple[int, ...]
+    v: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedFP8:
+    """Quantised Q, K and V, from prepare_fp8() or prepare_v_repair().
+
+    Immutable and independent of the tensors that it was made from: prepare again when they change.
+    Any number of threads may use it at the same time.
+    """
+
+    shapes: Shapes
+    """Shapes of q, k and v: [S, H, 128] or [B, S, H, 128]."""
+
+    dtype: Any
+    """Element type of the inputs and of the output, as q's framework names it."""
+
+    device: Any
+    """Device of the inputs and of the output, as q's framework names it."""
+
+    _native: _openvc.Prepared = field()
+    _arrays: Arrays = field()
+    _origin: Origin = field()
+
+    @property
+    def plans(self) -> list[HeadPlan]:
+        """What was decided for each head: batch * H plans, heads of one batch item together."""
+        return [
+            HeadPlan(
+                extra_steps=plan.extra_steps,
+                rotated=plan.rotated,
+                tail_correction=plan.tail_correction,
+                score_exponent=plan.score_exponent,
+                predicted_score_error=plan.predicted_score_error,
+                predicted_flush=plan.predicted_flush,
+            )
+            for plan in self._native.plans
+        ]
+
+    @property
+    def repair_rows(self) -> int:
+        """Tokens per head whose rounding of V is repaired; 0 without repair."""
+        return self._native.repair_rows
+
+    @property
+    def has_lse(self) -> bool:
+        """Whether the log-sum-exp can be asked for."""
+        return self._native.has_log_sum_exp
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return self._native.bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"PreparedFP8(q={list(self.shapes.q)}, k={list(self.shapes.k)}, dtype={self.dtype}, "
+            f"device={self.device}, repair_rows={self.repair_rows}, has_lse={self.has_lse}, "
+            f"nbytes={self.nbytes})"
+        )
+
+
+def prepare_fp8(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    with_lse: bool = False,
+    key_order: KeyOrder = "mid_window",
+    numerics: NumericsLike = None,
+) -> PreparedFP8:
+    """Quantises Q, K and V for attention_fp8().
+
+    Args:
+        q, k, v, causal, softmax_scale, key_order, numerics: as for attention(). They are settled
+            here, because quantisation depends on them.
+        with_lse: also keep what attention_fp8(..., return_lse=True) needs.
+
+    Raises:
+        As attention().
+    """
+    return _prepare(q, k, v, None, causal, softmax_scale, with_lse, key_order, numerics)
+
+
+def prepare_v_repair(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    budget: float,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    with_lse: bool = False,
+    key_order: KeyOrder = "mid_window",
+    numerics: NumericsLike = None,
+) -> PreparedFP8:
+    """Quantises Q, K and V with V residual repair (Open-VC), for attention_v_repair().
+
+    The quantised residuals of the tokens of V whose rounding hurts the output most are added back
+    as extra key/value rows outside the denominator.
+
+    Args:
+        budget: share of the tokens of a head to repair, 0 <= budget < 1; round(budget * Skv)
+            tokens. 0 equals prepare_fp8() bit for bit.
+        q, k, v, causal, softmax_scale, with_lse, key_order, numerics: as for prepare_fp8().
+
+    Raises:
+        As attention(); ValueError for a budget outside its range.
+    """
+    return _prepare(
+        q, k, v, as_budget(budget), causal, softmax_scale, with_lse, key_order, numerics
+    )
+
+
+def attention_fp8(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
+    """Attention on quantised inputs.
+
+    Args:
+        prepared: from prepare_fp8() or prepare_v_repair().
+        return_lse: also return the LSE; needs inputs prepared with `with_lse=True`.
+
+    Returns:
+        As attention().
+
+    Raises:
+        TypeError: `prepared` is no PreparedFP8.
+        ValueError: `return_lse`, but the inputs were prepared without it.
+        MemoryError, RuntimeError: as attention().
+    """
+    if not isinstance(prepared, PreparedFP8):
+        raise TypeError(
+            "prepared must come from prepare_fp8() or prepare_v_repair(), "
+            f"not {type(prepared).__name__}"
+        )
+    require_bool("return_lse", return_lse)
+    if return_lse and not prepared.has_lse:
+        raise ValueError(
+            "return_lse needs inputs prepared for it: pass with_lse=True to the preparation"
+        )
+    arrays, origin, shape = prepared._arrays, prepared._origin, prepared.shapes.q
+    out, _ = arrays.empty(shape, origin.dtype, origin)
+    lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+    _openvc.attention_prepared(
+        prepared._native,
+        arrays.view("out", out),
+        lse_address,
+        get_num_threads(),
+        arrays.stream(origin),
+    )
+    out = arrays.publish(out, origin)
+    return (out, arrays.publish(lse, origin)) if return_lse else out
+
+
+def attention_v_repair(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
+    """attention_fp8() under the reference's name for inputs from prepare_v_repair()."""
+    return attention_fp8(prepared, return_lse=return_lse)
+
+
+def _prepare(
+    q: Any,
+    k: Any,
+    v: Any,
+    budget: float | None,
+    causal: bool,
+    softmax_scale: float | None,
+    with_lse: bool,
+    key_order: KeyOrder,
+    numerics: NumericsLike,
+) -> PreparedFP8:
+    arrays = check_operands(q, k, v)
+    options = native_options(causal, softmax_scale, key_order, numerics)
+    origin = arrays.origin(q)
+    native = _openvc.prepare(
+        arrays.view("q", q),
+        arrays.view("k", k),
+        arrays.view("v", v),
+        budget,
+        options,
+        require_bool("with_lse", with_lse),
+        get_num_threads(),
+        arrays.stream(origin),
+    )
+    return PreparedFP8(
+        shapes=Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape)),
+        dtype=arrays.dtype(q),
+        device=origin.device,
+        _native=native,
+        _arrays=arrays,
+        _origin=origin,
+    )
