@@ -27,7 +27,7 @@ inline constexpr int kUnitCode = 56;
 
 /// Natural logarithm of the mean of decoded(code) / 2^((x - kUnitCode) / 8) for x uniform over an
 /// octave: rounding in the code domain overestimates on average (a chord lies above 2^x).
-inline constexpr float kLogMeanRatio = 0.0395707f;
+inline constexpr float kLogMeanRatio = 0.0395659f;
 
 /// ceil(x) for |x| < 2^31.
 OPENVC_HD constexpr float ceil_to_integer(float x) {
@@ -93,8 +93,9 @@ OPENVC_HD constexpr std::uint8_t exp_cast(float score, float offset) {
 }
 
 /// Codes 1..7 are E4M3 subnormals, which are linear in the code; the affine map underestimates
-/// there. The line x/4 + 4 follows them down to x = -16, two octaves below the flush of the plain
-/// map. `code` is the rounded, unclamped code: the GPU recipe rounds twice, and so does this.
+/// there. The line x/4 + 4 follows them; probabilities vanish below code -13 instead of 1, almost
+/// two octaves later. `code` is the rounded, unclamped code: the GPU recipe rounds twice, and so
+/// does this.
 OPENVC_HD constexpr std::int32_t correct_tail(std::int32_t code) {
   constexpr std::int32_t kSlopeShift = 2;
   constexpr std::int32_t kIntercept = 4;

@@ -25,8 +25,8 @@ struct ChannelCode {
   float multiplier = 0.0f;  // 448 / spread, applied to the input
 };
 
-/// Below this spread a channel counts as constant. Above it 448 / spread and spread / 448 are normal
-/// numbers, with room for the finer scale of repair rows.
+/// Below this spread a channel counts as constant. From here on 448 / spread and spread / 448 are
+/// normal numbers.
 inline constexpr float kMinSpread = 0x1p-110f;
 
 /// Mean of a channel; zero where removing it could overflow. tokens < 2^27.
