@@ -50,7 +50,7 @@ RULES = {
     "src/api": Rule((*BACKENDS, "schedule/*", "numerics/*", "openvc/*"), POSIX),
     "src/study": Rule(
         ("cpu/*.hpp", "io/*", "schedule/*", "numerics/*", "openvc/*"),
-        ("fmt/*", "nlohmann/*"),
+        ("fmt/*", "nlohmann/*", "hwy/*"),
     ),
     "cli": Rule(
         ("study/*.hpp", "io/*.hpp", "openvc/*"),
