@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "openvc/attention.hpp"
+
+#include <cmath>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "api/backend.hpp"
+#include "api/dispatch_record.hpp"
+#include "api/finite_check.hpp"
+#include "api/prepared.hpp"
+#include "api/validate.hpp"
+#include "cpu/exact_attention.hpp"
+#include "cpu/thread_pool.hpp"
+#include "numerics/contract.hpp"
+#include "numerics/repair.hpp"
+
+namespace openvc {
+namespace {
+
+using api::NamedTensor;
+using api::require;
+
+double default_softmax_scale(const TensorView& q) {
+  return 1.0 / std::sqrt(static_cast<double>(q.shape[kChannel]));
+}
+
+/// Everything about a call that can be wrong before its output is known.
+api::Verdict validate_call(const TensorView& q, const TensorView& k, const TensorView& v,
+                           const AttentionOptions& options) {
+  if (api::Verdict verdict = api::validate_inputs(q, k, v)) return verdict;
+  return api::validate_options(options);
+}
+
+api::Call make_call(const TensorView& q, const TensorView& k, double budget,
+                    const AttentionOptions& options, bool with_log_sum_exp) {
+  api::Call call;
+  call.device = q.device;
+  call.type = q.type;
+  call.problem.batch = q.shape[kBatch];
+  call.problem.heads = q.shape[kHead];
+  call.problem.queries = q.shape[kSequence];
+  call.problem.keys = k.shape[kSequence];
+  call.problem.repair_rows = numerics::repair_row_count(budget, k.shape[kSequence]);
+  call.problem.mask = options.mask;
+  call.problem.key_order = options.key_order;
+  call.softmax_scale = options.softmax_scale.value_or(static_cast<float>(default_softmax_scale(q)));
+  call.numerics = options.numerics;
+  call.with_log_sum_exp = with_log_sum_exp;
+  return call;
+}
+
+/// Turns a failed allocation into the library's own exception.
+template <class Work>
+auto translating_bad_alloc(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory,
+                "an allocation failed; expected memory for about 3.3 bytes per element of q, k and "
+                "v. Free memory, or split the call by heads.");
+  }
+}
+
+Prepared prepare_validated(const TensorView& q, const TensorView& k, const TensorView& v,
+                           double budget, const AttentionOptions& options, bool with_log_sum_exp,
+                           const Execution& execution) {
+  const api::Call call = make_call(q, k, budget, options, with_log_sum_exp);
+  const api::BackendChoice choice = api::choose_backend(call, api::backends());
+  if (choice.backend == nullptr) throw Error(ErrorCode::unsupported, choice.reason);
+  if (api::finite_check_enabled()) {
+    const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
+    api::check_finite(*choice.backend, inputs, execution);
+  }
+  return translating_bad_alloc([&] {
+    auto impl = std::make_shared<Prepared::Impl>();
+    impl->backend = choice.backend;
+    impl->type = q.type;
+    impl->device = q.device;
+    choice.backend->prepare(call, {q, k, v}, execution, *impl);
+    return Prepared(std::move(impl));
+  });
+}
+
+std::int64_t log_sum_exp_values(const schedule::Problem& problem) {
+  return problem.batch_heads() * problem.queries;
+}
+
+void run_validated(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
+                   const Execution& execution) {
+  api::record_dispatch(prepared);
+  translating_bad_alloc([&] { prepared.backend->run(prepared, out, log_sum_exp, execution); });
+  if (api::finite_check_enabled()) {
+    const TensorView written = out.view();
+    const NamedTensor outputs[] = {{"out", written}};
+    api::check_finite(*prepared.backend, outputs, execution);
+  }
+}
+
+}  // namespace
+
+std::array<std::int64_t, 4> Prepared::query_shape() const {
+  const schedule::Problem& problem = impl_->view.problem;
+  return {problem.batch, problem.queries, problem.heads, numerics::kHeadDim};
+}
+
+std::array<std::int64_t, 4> Prepared::key_shape() const {
+  const schedule::Problem& problem = impl_->view.problem;
+  return {problem.batch, problem.keys, problem.heads, numerics::kHeadDim};
+}
+
+ElementType Prepared::element_type() const { return impl_->type; }
+
+Device Prepared::device() const { return impl_->device; }
+
+std::vector<HeadPlan> Prepared::plans() const {
+  const auto read = impl_->backend->read_plans;
+  return read != nullptr ? read(*impl_) : impl_->plans;
+}
+
+std::int64_t Prepared::repair_rows() const { return impl_->view.problem.repair_rows; }
+
+bool Prepared::has_log_sum_exp() const { return impl_->view.with_log_sum_exp; }
+
+std::size_t Prepared::bytes() const { return impl_->view.layout.bytes; }
+
+Prepared prepare(const TensorView& q, const TensorView& k, const TensorView& v,
+                 const AttentionOptions& options, bool with_log_sum_exp,
+                 const Execution& execution) {
+  return prepare_repair(q, k, v, 0.0, options, with_log_sum_exp, execution);
+}
+
+Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorView& v,
+                        double budget, const AttentionOptions& options, bool with_log_sum_exp,
+                        const Execution& execution) {
+  require(validate_call(q, k, v, options));
+  require(api::validate_repair(budget, options));
+  require(api::validate_execution(execution));
+  return prepare_validated(q, k, v, budget, options, with_log_sum_exp, execution);
+}
+
+void attention_prepared(const Prepared& prepared, const MutableTensorView& out, float* log_sum_exp,
+                        const Execution& execution) {
+  const Prepared::Impl& impl = prepared.impl();
+  require(api::validate_output(out, prepared.query_shape(), impl.type, impl.device));
+  require(api::validate_no_overlap(out, log_sum_exp, log_sum_exp_values(impl.view.problem), {}));
+  require(api::validate_execution(execution));
+  if (log_sum_exp != nullptr && !prepared.has_log_sum_exp()) {
+    throw Error(ErrorCode::invalid_value,
+                "log_sum_exp: asked for, but the inputs were prepared without it; expected null. "
+                "Pass with_log_sum_exp = true to prepare().");
+  }
+  run_validated(impl, out, log_sum_exp, execution);
+}
+
+void attention(const TensorView& q, const TensorView& k, const TensorView& v,
+               const MutableTensorView& out, float* log_sum_exp, const AttentionOptions& options,
+               const Execution& execution) {
+  require(validate_call(q, k, v, options));
+  require(api::validate_output(out, q.shape, q.type, q.device));
+  const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
+  require(api::validate_no_overlap(out, log_sum_exp,
+                                   q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence], inputs));
+  require(api::validate_execution(execution));
+  const Prepared prepared =
+      prepare_validated(q, k, v, 0.0, options, log_sum_exp != nullptr, execution);
+  run_validated(prepared.impl(), out, log_sum_exp, execution);
+}
+
+void exact_attention(const TensorView& q, const TensorView& k, const TensorView& v,
+                     std::span<const std::int64_t> rows, double* out, double* log_sum_exp,
+                     Mask mask, std::optional<float> softmax_scale, const Execution& execution) {
+  require(api::validate_inputs(q, k, v, true));
+  require(api::validate_mask(mask));
+  require(api::validate_softmax_scale(softmax_scale));
+  require(api::validate_execution(execution));
+  require(api::validate_rows(rows, q.shape[kSequence]));
+  if (q.device.type != DeviceType::cpu) {
+    throw Error(ErrorCode::unsupported, "q, k, v: device " + api::describe(q.device) +
+                                            "; expected cpu, where exact attention is computed. "
+                                            "Copy the tensors to the CPU.");
+  }
+  if (out == nullptr) {
+    throw Error(ErrorCode::invalid_value,
+                "out: pointer is null; expected B * rows * H * D doubles.");
+  }
+  const double scale =
+      softmax_scale ? static_cast<double>(*softmax_scale) : default_softmax_scale(q);
+  translating_bad_alloc([&] {
+    cpu::exact_attention(q, k, v, rows, out, log_sum_exp, mask, scale,
+                         cpu::shared_pool(execution.threads));
+  });
+}
+
+Support is_supported(const TensorView& q, const TensorView& k, const TensorView& v,
+                     const AttentionOptions& options) {
+  if (const api::Verdict verdict = validate_call(q, k, v, options))
+    return {false, verdict->message};
+  const api::BackendChoice choice =
+      api::choose_backend(make_call(q, k, 0.0, options, false), api::backends());
+  return {choice.backend != nullptr, choice.reason};
+}
+
+}  // namespace openvc

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "api/backend.hpp"
+
+#include <span>
+#include <string>
+
+#include "api/validate.hpp"
+
+namespace openvc::api {
+
+// One line per backend. CUDA backends stand in front of each other in order of architecture; a
+// device has at most one that accepts it.
+std::span<const Backend* const> backends() {
+  static constexpr const Backend* kBackends[] = {
+      &kCpuBackend,
+  };
+  return kBackends;
+}
+
+BackendChoice choose_backend(const Call& call, std::span<const Backend* const> candidates) {
+  std::string reasons;
+  bool any = false;
+  for (const Backend* backend : candidates) {
+    if (backend->device != call.device.type) continue;
+    any = true;
+    const std::string reason = backend->refusal(call);
+    if (reason.empty()) return {backend, {}};
+    reasons += (reasons.empty() ? "" : " ") + std::string(backend->name) + ": " + reason;
+  }
+  if (any) return {nullptr, reasons};
+  return {nullptr, "q, k, v: device " + describe(call.device) +
+                       ", but this build has no backend for it. Move the tensors to the CPU, or "
+                       "build with -DOPENVC_CUDA=ON."};
+}
+
+}  // namespace openvc::api

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "api/backend.hpp"
+#include "api/prepared.hpp"
+#include "cpu/attention.hpp"
+#include "cpu/load_row.hpp"
+#include "cpu/prepare.hpp"
+#include "cpu/row_kernels.hpp"
+#include "cpu/thread_pool.hpp"
+#include "numerics/bits.hpp"
+#include "schedule/prepared_layout.hpp"
+
+namespace openvc::api {
+namespace {
+
+constexpr std::align_val_t kAlignment{schedule::kSectionAlignment};
+
+std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  return {memory, [](std::byte* block) { ::operator delete(block, kAlignment); }};
+}
+
+std::string detail() { return std::string("SIMD target ") + cpu::simd_target(); }
+
+std::string refusal(const Call&) { return {}; }
+
+void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
+             Prepared::Impl& prepared) {
+  cpu::PrepareRequest request;
+  request.q = inputs.q;
+  request.k = inputs.k;
+  request.v = inputs.v;
+  request.problem = call.problem;
+  request.softmax_scale = call.softmax_scale;
+  request.numerics = call.numerics;
+  request.with_log_sum_exp = call.with_log_sum_exp;
+
+  schedule::PreparedView& view = prepared.view;
+  view.problem = call.problem;
+  view.max_extra_steps = call.numerics.max_extra_steps;
+  view.with_log_sum_exp = call.with_log_sum_exp;
+  view.layout =
+      schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
+  prepared.memory = allocate(view.layout.bytes);
+  view.data = prepared.memory.get();
+  prepared.plans.resize(static_cast<std::size_t>(call.problem.batch_heads()));
+  cpu::prepare(request, prepared.memory.get(), prepared.plans, cpu::shared_pool(execution.threads));
+}
+
+void run(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
+         const Execution& execution) {
+  cpu::attention_prepared(prepared.view, out, log_sum_exp, cpu::shared_pool(execution.threads));
+}
+
+std::int64_t find_non_finite(const TensorView& tensor, const Execution&) {
+  const std::int64_t channels = tensor.shape[kChannel];
+  std::vector<float> row(static_cast<std::size_t>(channels));
+  std::int64_t index = 0;
+  for (std::int64_t b = 0; b < tensor.shape[kBatch]; ++b) {
+    for (std::int64_t s = 0; s < tensor.shape[kSequence]; ++s) {
+      for (std::int64_t h = 0; h < tensor.shape[kHead]; ++h) {
+        cpu::load_row(tensor, b, s, h, row.data());
+        for (const float x : row) {
+          if (!numerics::is_finite(x)) return index;
+          ++index;
+        }
+      }
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+const Backend kCpuBackend{
+    .name = "cpu",
+    .device = DeviceType::cpu,
+    .run_on_hardware = true,
+    .detail = detail,
+    .refusal = refusal,
+    .prepare = prepare,
+    .run = run,
+    .read_plans = nullptr,
+    .find_non_finite = find_non_finite,
+};
+
+}  // namespace openvc::api

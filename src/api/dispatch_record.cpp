@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "api/dispatch_record.hpp"
+
+#include <mutex>
+#include <string>
+
+#include "api/validate.hpp"
+#include "schedule/problem.hpp"
+
+namespace openvc::api {
+namespace {
+
+struct Record {
+  const Backend* backend = nullptr;
+  Device device{};
+  ElementType type = ElementType::bfloat16;
+  schedule::Problem problem{};
+};
+
+std::mutex record_mutex;
+Record record;
+
+}  // namespace
+
+void record_dispatch(const Prepared::Impl& prepared) {
+  const std::lock_guard lock(record_mutex);
+  record = {prepared.backend, prepared.device, prepared.type, prepared.view.problem};
+}
+
+std::string last_dispatch() {
+  Record last;
+  {
+    const std::lock_guard lock(record_mutex);
+    last = record;
+  }
+  if (last.backend == nullptr) return {};
+  const schedule::Problem& problem = last.problem;
+  return std::string(last.backend->name) + " on " + describe(last.device) + ": " +
+         element_name(last.type) + ", B " + std::to_string(problem.batch) + ", H " +
+         std::to_string(problem.heads) + ", Sq " + std::to_string(problem.queries) + ", Skv " +
+         std::to_string(problem.keys) + (problem.mask == Mask::causal ? ", causal" : "") +
+         (problem.repair_rows > 0 ? ", repair rows " + std::to_string(problem.repair_rows) : "");
+}
+
+}  // namespace openvc::api

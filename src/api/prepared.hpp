@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "api/backend.hpp"
+#include "openvc/attention.hpp"
+#include "schedule/prepared_layout.hpp"
+
+namespace openvc {
+
+/// Prepared inputs: one block of memory on the backend's device, and what is in it.
+struct Prepared::Impl {
+  const api::Backend* backend = nullptr;
+  ElementType type = ElementType::bfloat16;
+  Device device{};
+  schedule::PreparedView view{};
+  std::shared_ptr<std::byte> memory;  // what view.data points into
+  std::vector<HeadPlan> plans;        // [B * H]; empty where the backend reads them on demand
+};
+
+}  // namespace openvc

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "api/validate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "numerics/contract.hpp"
+#include "numerics/plan.hpp"
+
+namespace openvc::api {
+namespace {
+
+constexpr const char* kLayout = "tensors are [batch, sequence, head, channel]";
+
+Refusal invalid_value(std::string message) {
+  return {ErrorCode::invalid_value, std::move(message)};
+}
+Refusal invalid_type(std::string message) { return {ErrorCode::invalid_type, std::move(message)}; }
+Refusal unsupported(std::string message) { return {ErrorCode::unsupported, std::move(message)}; }
+
+std::string shape_of(const NamedTensor& argument) {
+  return std::string(argument.name) + ": shape " + describe(argument.tensor.shape);
+}
+
+bool is_element_type(ElementType type) {
+  return type == ElementType::bfloat16 || type == ElementType::float16 ||
+         type == ElementType::float32;
+}
+
+bool is_device(Device device) {
+  return device.type == DeviceType::cpu || (device.type == DeviceType::cuda && device.index >= 0);
+}
+
+bool same_device(Device a, Device b) {
+  return a.type == b.type && (a.type == DeviceType::cpu || a.index == b.index);
+}
+
+/// Lowest and highest element offset that a tensor touches, empty if they leave 64 bits.
+struct Span {
+  std::int64_t lowest = 0;
+  std::int64_t highest = 0;
+};
+
+std::optional<Span> span_of(const TensorView& tensor) {
+  Span span;
+  for (std::size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+    if (tensor.shape[axis] <= 1) continue;
+    std::int64_t reach = 0;
+    if (__builtin_mul_overflow(tensor.shape[axis] - 1, tensor.strides[axis], &reach)) return {};
+    std::int64_t& end = reach < 0 ? span.lowest : span.highest;
+    if (__builtin_add_overflow(end, reach, &end)) return {};
+  }
+  const auto size = static_cast<std::int64_t>(element_size(tensor.type));
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(span.lowest, size, &bytes)) return {};
+  if (__builtin_add_overflow(span.highest, std::int64_t{1}, &bytes)) return {};
+  if (__builtin_mul_overflow(bytes, size, &bytes)) return {};
+  return span;
+}
+
+/// Addresses [first, end) that a valid tensor spans.
+struct AddressRange {
+  std::uintptr_t first = 0;
+  std::uintptr_t end = 0;
+  [[nodiscard]] bool overlaps(const AddressRange& other) const {
+    return first < other.end && other.first < end;
+  }
+};
+
+AddressRange addresses_of(const TensorView& tensor) {
+  const Span span = span_of(tensor).value_or(Span{});
+  const auto size = static_cast<std::int64_t>(element_size(tensor.type));
+  const auto base = reinterpret_cast<std::uintptr_t>(tensor.data);
+  return {base + static_cast<std::uintptr_t>(span.lowest * size),
+          base + static_cast<std::uintptr_t>((span.highest + 1) * size)};
+}
+
+/// Whether two elements of a tensor may share an address: an axis does not step over everything
+/// that the axes with smaller strides span.
+bool may_collide(const TensorView& tensor) {
+  std::array<std::size_t, 4> axes{0, 1, 2, 3};
+  const auto pace = [&tensor](std::size_t axis) { return std::llabs(tensor.strides[axis]); };
+  std::sort(axes.begin(), axes.end(),
+            [&pace](std::size_t a, std::size_t b) { return pace(a) < pace(b); });
+  std::int64_t inner = 1;
+  for (const std::size_t axis : axes) {
+    if (tensor.shape[axis] <= 1) continue;
+    if (pace(axis) < inner) return true;
+    inner += (tensor.shape[axis] - 1) * pace(axis);
+  }
+  return false;
+}
+
+Verdict validate_head_dim(const NamedTensor& argument) {
+  const std::int64_t channels = argument.tensor.shape[kChannel];
+  if (channels == numerics::kHeadDim) return {};
+  const std::string advice =
+      channels < numerics::kHeadDim
+          ? "Pad the channels of q, k and v with zeros to 128 and pass softmax_scale = 1/sqrt(D) "
+            "of the unpadded D, or use another attention function for this layer."
+          : "Use another attention function for this layer.";
+  return unsupported(shape_of(argument) + " has D = " + std::to_string(channels) +
+                     "; expected D = 128, the only head size for now (" + kLayout + "). " + advice);
+}
+
+}  // namespace
+
+std::string describe(std::span<const std::int64_t> values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(values[i]);
+  }
+  return text + "]";
+}
+
+std::string describe(Device device) {
+  return device.type == DeviceType::cpu ? "cpu" : "cuda:" + std::to_string(device.index);
+}
+
+void require(const Verdict& verdict) {
+  if (verdict) throw Error(verdict->code, verdict->message);
+}
+
+Verdict validate_tensor(const NamedTensor& argument) {
+  const TensorView& tensor = argument.tensor;
+  const std::string name = argument.name;
+  if (!is_element_type(tensor.type)) {
+    return invalid_type(name + ": element type " + std::to_string(static_cast<int>(tensor.type)) +
+                        " is unknown; expected bfloat16, float16 or float32. Convert the tensor.");
+  }
+  if (!is_device(tensor.device)) {
+    return invalid_value(name + ": device type " +
+                         std::to_string(static_cast<int>(tensor.device.type)) + ", index " +
+                         std::to_string(tensor.device.index) +
+                         " is unknown; expected the CPU or a CUDA device with index >= 0.");
+  }
+  for (const std::int64_t size : tensor.shape) {
+    if (size >= 1) continue;
+    return invalid_value(shape_of(argument) + " has an axis of size " + std::to_string(size) +
+                         "; expected every axis >= 1 (" + kLayout +
+                         "). Skip the call: without queries there is no output, without keys the "
+                         "output is zero.");
+  }
+  if (tensor.data == nullptr) {
+    return invalid_value(name +
+                         ": data pointer is null; expected the address of element "
+                         "[0, 0, 0, 0]. Pass a tensor that owns memory.");
+  }
+  if (tensor.shape[kChannel] > 1 && tensor.strides[kChannel] != 1) {
+    return invalid_value(name + ": strides " + describe(tensor.strides) + " have channel stride " +
+                         std::to_string(tensor.strides[kChannel]) + "; expected 1 (" + kLayout +
+                         "). Make the tensor contiguous.");
+  }
+  const auto size = element_size(tensor.type);
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % size != 0) {
+    return invalid_value(name + ": data pointer is not a multiple of the element size; expected " +
+                         std::to_string(size) + "-byte alignment for " + element_name(tensor.type) +
+                         ". Copy the tensor to aligned memory.");
+  }
+  if (!span_of(tensor)) {
+    return invalid_value(shape_of(argument) + " with strides " + describe(tensor.strides) +
+                         " spans more than 2^63 bytes; expected strides in elements, not bytes, of "
+                         "memory that exists.");
+  }
+  return {};
+}
+
+Verdict validate_inputs(const TensorView& q, const TensorView& k, const TensorView& v,
+                        bool any_head_dim) {
+  const NamedTensor arguments[] = {{"q", q}, {"k", k}, {"v", v}};
+  for (const NamedTensor& argument : arguments) {
+    if (Verdict verdict = validate_tensor(argument)) return verdict;
+  }
+  if (q.type != k.type || q.type != v.type) {
+    return invalid_type(std::string("q, k, v: element types ") + element_name(q.type) + ", " +
+                        element_name(k.type) + ", " + element_name(v.type) +
+                        " differ; expected one type for all three. Convert them to the type that "
+                        "the output should have.");
+  }
+  if (!same_device(q.device, k.device) || !same_device(q.device, v.device)) {
+    return invalid_value("q, k, v: devices " + describe(q.device) + ", " + describe(k.device) +
+                         ", " + describe(v.device) +
+                         " differ; expected one device for all three. Move them.");
+  }
+  if (!any_head_dim) {
+    for (const NamedTensor& argument : arguments) {
+      if (Verdict verdict = validate_head_dim(argument)) return verdict;
+    }
+  }
+  if (k.shape != v.shape) {
+    return invalid_value("v: shape " + describe(v.shape) + " differs from k's " +
+                         describe(k.shape) + "; expected one shape for both (" + kLayout + ").");
+  }
+  if (q.shape[kBatch] != k.shape[kBatch]) {
+    return invalid_value("k: shape " + describe(k.shape) + " has batch " +
+                         std::to_string(k.shape[kBatch]) + "; expected q's, " +
+                         std::to_string(q.shape[kBatch]) + " (" + kLayout +
+                         "). Expand the batch axis; stride 0 is allowed.");
+  }
+  if (q.shape[kHead] != k.shape[kHead]) {
+    return unsupported("k: shape " + describe(k.shape) + " has " + std::to_string(k.shape[kHead]) +
+                       " heads and q has " + std::to_string(q.shape[kHead]) +
+                       "; expected equal numbers, grouped-query attention is not offered (" +
+                       kLayout + "). Repeat the heads of k and v.");
+  }
+  if (q.shape[kChannel] != k.shape[kChannel]) {
+    return invalid_value("k: shape " + describe(k.shape) + " has " +
+                         std::to_string(k.shape[kChannel]) + " channels; expected q's, " +
+                         std::to_string(q.shape[kChannel]) + " (" + kLayout + ").");
+  }
+  return {};
+}
+
+Verdict validate_softmax_scale(std::optional<float> scale) {
+  if (!scale || (std::isfinite(*scale) && *scale > 0.0f)) return {};
+  return invalid_value("softmax_scale: " + std::to_string(*scale) +
+                       "; expected a finite number > 0. Leave it out for 1/sqrt(D).");
+}
+
+Verdict validate_mask(Mask mask) {
+  if (mask == Mask::none || mask == Mask::causal) return {};
+  return invalid_value("mask: " + std::to_string(static_cast<int>(mask)) +
+                       " is unknown; expected none (0) or causal (1).");
+}
+
+namespace {
+
+Verdict validate_choice(const char* name, Choice choice) {
+  if (choice == Choice::never || choice == Choice::automatic || choice == Choice::always) return {};
+  return invalid_value(std::string(name) + ": " + std::to_string(static_cast<int>(choice)) +
+                       " is unknown; expected never (0), automatic (1) or always (2).");
+}
+
+Verdict validate_numerics(const NumericOptions& numerics) {
+  if (!numerics::is_extra_step_choice(numerics.max_extra_steps)) {
+    return invalid_value("max_extra_steps: " + std::to_string(numerics.max_extra_steps) +
+                         "; expected 0, 1, 2 or 4.");
+  }
+  if (!std::isfinite(numerics.score_error_target) || numerics.score_error_target < 0.0f) {
+    return invalid_value("score_error_target: " + std::to_string(numerics.score_error_target) +
+                         "; expected a finite number >= 0. 0 always spends max_extra_steps.");
+  }
+  if (Verdict verdict = validate_choice("rotation", numerics.rotation)) return verdict;
+  if (Verdict verdict = validate_choice("tail_correction", numerics.tail_correction)) {
+    return verdict;
+  }
+  if (numerics.value_scale != ValueScale::per_channel &&
+      numerics.value_scale != ValueScale::per_head) {
+    return invalid_value("value_scale: " + std::to_string(static_cast<int>(numerics.value_scale)) +
+                         " is unknown; expected per_channel (0) or per_head (1).");
+  }
+  return {};
+}
+
+}  // namespace
+
+Verdict validate_options(const AttentionOptions& options) {
+  if (Verdict verdict = validate_mask(options.mask)) return verdict;
+  if (Verdict verdict = validate_softmax_scale(options.softmax_scale)) return verdict;
+  if (options.key_order != KeyOrder::mid_window && options.key_order != KeyOrder::descending) {
+    return invalid_value("key_order: " + std::to_string(static_cast<int>(options.key_order)) +
+                         " is unknown; expected mid_window (0) or descending (1).");
+  }
+  return validate_numerics(options.numerics);
+}
+
+Verdict validate_execution(const Execution& execution) {
+  if (execution.threads >= 0) return {};
+  return invalid_value("threads: " + std::to_string(execution.threads) +
+                       "; expected 0 (all CPUs of the process) or a positive number.");
+}
+
+Verdict validate_rows(std::span<const std::int64_t> rows, std::int64_t queries) {
+  for (const std::int64_t row : rows) {
+    if (row >= 0 && row < queries) continue;
+    return invalid_value("rows: " + std::to_string(row) + "; expected 0 <= row < " +
+                         std::to_string(queries) + ", the number of queries.");
+  }
+  return {};
+}
+
+Verdict validate_repair(double budget, const AttentionOptions& options) {
+  // Written so that NaN fails, too.
+  if (!(budget >= 0.0 && budget < 1.0)) {
+    return invalid_value("budget: " + std::to_string(budget) +
+                         "; expected 0 <= budget < 1, the share of tokens to repair.");
+  }
+  if (budget > 0.0 && options.mask != Mask::none) {
+    return unsupported("budget: " + std::to_string(budget) +
+                       " together with a causal mask; expected mask none, because repair rows "
+                       "stand outside the sequence. Drop the mask or use budget 0.");
+  }
+  return {};
+}
+
+Verdict validate_output(const MutableTensorView& out, const std::array<std::int64_t, 4>& shape,
+                        ElementType type, Device device) {
+  const TensorView view = out.view();
+  const NamedTensor argument{"out", view};
+  if (out.shape != shape) {
+    return invalid_value(shape_of(argument) + "; expected q's shape " + describe(shape) + " (" +
+                         kLayout + ").");
+  }
+  if (Verdict verdict = validate_tensor(argument)) return verdict;
+  if (out.type != type) {
+    return invalid_type(std::string("out: element type ") + element_name(out.type) + "; expected " +
+                        element_name(type) + ", the type of q, k and v.");
+  }
+  if (!same_device(out.device, device)) {
+    return invalid_value("out: device " + describe(out.device) + "; expected " + describe(device) +
+                         ", the device of q, k and v.");
+  }
+  if (may_collide(view)) {
+    return invalid_value("out: strides " + describe(out.strides) + " for shape " +
+                         describe(out.shape) +
+                         " let elements share addresses; expected one address per element. Do not "
+                         "pass an expanded tensor.");
+  }
+  return {};
+}
+
+Verdict validate_no_overlap(const MutableTensorView& out, const float* log_sum_exp,
+                            std::int64_t log_sum_exp_values, std::span<const NamedTensor> inputs) {
+  if (reinterpret_cast<std::uintptr_t>(log_sum_exp) % alignof(float) != 0) {
+    return invalid_value("log_sum_exp: pointer is not a multiple of 4; expected aligned floats.");
+  }
+  const AddressRange written = addresses_of(out.view());
+  AddressRange logs;
+  if (log_sum_exp != nullptr) {
+    logs.first = reinterpret_cast<std::uintptr_t>(log_sum_exp);
+    logs.end = logs.first + static_cast<std::uintptr_t>(log_sum_exp_values) * sizeof(float);
+    if (logs.overlaps(written)) {
+      return invalid_value("log_sum_exp: memory overlaps out; expected memory of its own.");
+    }
+  }
+  for (const NamedTensor& input : inputs) {
+    const AddressRange read = addresses_of(input.tensor);
+    const bool by_out = read.overlaps(written);
+    if (!by_out && !(log_sum_exp != nullptr && read.overlaps(logs))) continue;
+    return invalid_value(std::string(by_out ? "out" : "log_sum_exp") + ": memory overlaps " +
+                         input.name +
+                         "; expected memory of its own, inputs are never modified. "
+                         "Allocate a new tensor.");
+  }
+  return {};
+}
+
+}  // namespace openvc::api
