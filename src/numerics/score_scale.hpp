@@ -22,8 +22,9 @@ inline constexpr float kCodeUnitsPerNat = 11.541560327111707f;
 inline constexpr int kTwiceLog2ScoreLimit = 31;
 static_assert(46341.0 * 1.0625 * 1.0625 * 1.125 * 1.01 < 65504.0, "2^15.5 with all growth");
 
-/// Beyond 2^31 the smallest non-zero difference of two binary16 scores, 2^-24, is worth more than
-/// 120 codes: the softmax is one-hot and a larger exponent changes nothing.
+/// Beyond 2^31 the smallest non-zero difference of two scores is worth more than 120 codes: the
+/// softmax is one-hot and a larger exponent changes nothing. (A score is a sum of products of two
+/// E4M3 numbers, multiples of 2^-18, so differences are too.)
 inline constexpr int kMaxScoreExponent = 31;
 
 /// Exponents that a multiplier may have: with a mantissa in [1, 4) it stays a normal number.
@@ -56,7 +57,9 @@ OPENVC_HD constexpr bool has_safe_squares(const Extent& extent) {
   return exponent >= kMinSafeExponent && exponent <= kMaxSafeExponent;
 }
 
-/// The smallest h of which the statistics guarantee norm^2 <= 2^h, for finite, non-zero extents.
+/// An h of which the statistics guarantee norm^2 <= 2^h, for finite, non-zero extents. It is at
+/// most one more than necessary where the squares are safe, at most nine (one channel alone)
+/// elsewhere.
 OPENVC_HD constexpr int squared_norm_exponent(const Extent& extent) {
   if (has_safe_squares(extent)) return floor_log2(extent.row_sum_squares) + 1;
   constexpr int kLog2HeadDim = 7;
@@ -83,10 +86,12 @@ OPENVC_HD constexpr ScoreScale score_scale(int query_h, int key_h, int gain_expo
   scale.score_exponent = total < kMaxScoreExponent ? total : kMaxScoreExponent;
   // Equal scaled norms: query_exponent - key_exponent = (query_h - key_h) / 2.
   const int quarter = 2 * total + query_h - key_h;  // 4 * query_exponent
-  scale.query_exponent = clamp_int(quarter >> 2, gain_exponent - kMaxMultiplierExponent,
+  // Limits of K's multiplier, then of Q's; they overlap for every h of finite inputs.
+  const int for_key =
+      clamp_int(quarter >> 2, total + kMinMultiplierExponent, total + kMaxMultiplierExponent);
+  scale.query_exponent = clamp_int(for_key, gain_exponent - kMaxMultiplierExponent,
                                    gain_exponent - kMinMultiplierExponent);
-  scale.key_exponent =
-      clamp_int(total - scale.query_exponent, -kMaxMultiplierExponent, -kMinMultiplierExponent);
+  scale.key_exponent = total - scale.query_exponent;
   return scale;
 }
 
