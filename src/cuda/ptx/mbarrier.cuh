@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+// PTX ISA 9.7.13.15, mbarrier. Barriers are named by their shared-window address.
+namespace openvc::cuda::ptx {
+
+__device__ __forceinline__ void mbarrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/// Makes initialised barriers visible to the other blocks of the cluster and to the copy engine.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Address of the same shared-memory location in another block of the cluster.
+__device__ __forceinline__ std::uint32_t mapa(std::uint32_t address, std::uint32_t cluster_rank) {
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(cluster_rank));
+  return remote;
+}
+
+/// Arrives on a barrier of any block of the cluster (an address from mapa).
+///
+/// Block scope on purpose: what the barrier orders is the reading of a tile by wgmma, complete since
+/// its wait, against the copy engine. Cluster scope would make every arrival a full memory fence
+/// (MEMBAR in the main loop), which costs more than multicast saves.
+__device__ __forceinline__ void mbarrier_arrive_cluster(std::uint32_t remote_barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t barrier,
+                                                          std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(std::uint32_t remote_barrier,
+                                                                  std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(
+                   remote_barrier),
+               "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ bool mbarrier_try_wait_parity(std::uint32_t barrier,
+                                                         std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+/// Spins until the phase with this parity has completed. try_wait suspends the thread by itself.
+__device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity) {
+  while (!mbarrier_try_wait_parity(barrier, parity)) {
+  }
+}
+
+}  // namespace openvc::cuda::ptx

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+// PTX ISA 9.7.9.27, cp.async.bulk.tensor: the copy engine. Completion is counted in bytes on an
+// mbarrier. Coordinates are in elements, innermost first.
+namespace openvc::cuda::ptx {
+
+__device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Global to shared memory of this block.
+__device__ __forceinline__ void tma_load_3d(std::uint32_t destination, const CUtensorMap* map,
+                                            std::uint32_t barrier, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(destination),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+/// Global to the same shared-memory offset of every block in `block_mask`; each of them counts the
+/// bytes on its own barrier at the same offset.
+__device__ __forceinline__ void tma_load_3d_multicast(std::uint32_t destination,
+                                                      const CUtensorMap* map, std::uint32_t barrier,
+                                                      std::uint16_t block_mask, int x, int y,
+                                                      int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5, %6}], [%2], %3;" ::"r"(destination),
+      "l"(map), "r"(barrier), "h"(block_mask), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+}  // namespace openvc::cuda::ptx

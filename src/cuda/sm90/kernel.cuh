@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_address.cuh"
+#include "cuda/ptx/synchronize.cuh"
+#include "cuda/sm90/config.hpp"
+#include "cuda/sm90/epilogue.cuh"
+#include "cuda/sm90/load.cuh"
+#include "cuda/sm90/mainloop.cuh"
+#include "cuda/sm90/parameters.cuh"
+#include "cuda/sm90/storage.cuh"
+
+namespace openvc::cuda::sm90 {
+
+/// Work of one computing warpgroup: scan, repair, output, for every work item of the cluster.
+template <KernelConfig kConfig>
+__device__ __forceinline__ void compute(const Parameters& parameters, Storage<kConfig>& shared,
+                                        const BlockPlace& place, int warpgroup) {
+  Consumer<kConfig> c{parameters, shared, place, warpgroup};
+  const schedule::Problem& problem = parameters.problem;
+  const schedule::WorkQueue queue(problem, kRowsPerBlock * kConfig.cluster_size);
+  if (kConfig.ping_pong && warpgroup == 1) c.pass_turn();  // the first turn is warpgroup 0's
+
+  for (std::int64_t i = place.cluster; i < queue.count; i += place.clusters) {
+    const schedule::WorkTile work = queue.tile(i);
+    c.begin_work(parameters.head_rules[work.batch_head],
+                 static_cast<int>(work.tile * kConfig.cluster_size + place.rank));
+    ptx::mbarrier_wait(ptx::shared_address(&shared.query_full), c.query_parity);
+    c.query_parity ^= 1;
+    if constexpr (kConfig.query_in_registers) c.load_query_fragments();
+
+    // First the tiles of the softmax, then those of the repair, which add to the numerator only.
+#pragma unroll 1
+    for (int begin = 0;;) {
+      const TileSequence tiles = c.tiles();
+      const auto scanned = static_cast<int>(tiles.traversal.blocks);
+      const bool repair = begin == scanned;
+      const int end = repair ? tiles.count : scanned;
+      if (begin == end) break;
+      c.scan(begin, end, !repair);
+      if (repair) break;
+      begin = end;
+    }
+    c.release_query();
+    store_rows(c, work.batch_head);
+  }
+  if (kConfig.ping_pong && warpgroup == 0) c.wait_turn();  // takes the last turn: none stays open
+}
+
+template <KernelConfig kConfig>
+__global__ void __launch_bounds__(kThreads, 1)
+    attention_kernel(const __grid_constant__ Parameters parameters) {
+  extern __shared__ std::uint8_t dynamic_shared[];
+  auto& shared = *reinterpret_cast<Storage<kConfig>*>(
+      dynamic_shared + (1024u - ptx::shared_address(dynamic_shared) % 1024u) % 1024u);
+  BlockPlace place;
+  if constexpr (kConfig.cluster_size > 1) place.rank = ptx::cluster_block_rank();
+  place.cluster = blockIdx.x / kConfig.cluster_size;
+  place.clusters = gridDim.x / kConfig.cluster_size;
+  const int warp = __shfl_sync(0xFFFF'FFFFu, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
+
+  if (threadIdx.x == 0) {
+    constexpr int kReaders = kConsumerWarps * kConfig.cluster_size;
+    ptx::mbarrier_init(ptx::shared_address(&shared.query_full), 1);
+    ptx::mbarrier_init(ptx::shared_address(&shared.query_empty), kConsumerWarps);
+    for (int i = 0; i < kConfig.key_stages; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.key_full[i]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&shared.key_empty[i]), kReaders);
+    }
+    for (int i = 0; i < kConfig.value_stages; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.value_full[i]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&shared.value_empty[i]), kReaders);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  // The rows under every V tile that make the product with it a row sum. The copy engine never
+  // writes them.
+  constexpr std::uint32_t kFourOnes = 0x3838'3838u;  // E4M3 1.0
+  constexpr int kOnesWords = kOnesRows * numerics::kKeyBlock / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < kConfig.value_stages * kOnesWords; i += kThreads) {
+    reinterpret_cast<std::uint32_t*>(shared.values[i / kOnesWords].ones)[i % kOnesWords] = kFourOnes;
+  }
+  ptx::fence_proxy_async_shared();
+  __syncthreads();
+  if constexpr (kConfig.cluster_size > 1) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  }
+
+  if (warp < kWarpgroupWarps) {
+    ptx::setmaxnreg_dec<kLoaderRegisters>();
+    if (ptx::elect_sync()) {
+      Loader<kConfig>{parameters, shared, place}.run(static_cast<LoaderRole>(warp));
+    }
+    __syncwarp();
+  } else {
+    ptx::setmaxnreg_inc<kConsumerRegisters>();
+    compute<kConfig>(parameters, shared, place, warp / kWarpgroupWarps - 1);
+  }
+  if constexpr (kConfig.cluster_size > 1) {
+    // No block may leave while another still sends to its shared memory.
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  }
+}
+
+}  // namespace openvc::cuda::sm90

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_address.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "cuda/sm90/config.hpp"
+#include "cuda/sm90/parameters.cuh"
+#include "cuda/sm90/storage.cuh"
+#include "schedule/ring_state.hpp"
+#include "schedule/traversal.hpp"
+#include "schedule/work_queue.hpp"
+
+// The loading warps. One elected thread of each walks the same list of work as the computing
+// warpgroups and keeps its ring of stages full.
+namespace openvc::cuda::sm90 {
+
+/// Where a block stands: which cluster it belongs to and its rank there.
+struct BlockPlace {
+  std::uint32_t cluster = 0;
+  std::uint32_t clusters = 1;
+  std::uint32_t rank = 0;
+};
+
+/// The tiles of one work item, in the order of their visit: the traversal, then the repair blocks.
+struct TileSequence {
+  schedule::Traversal traversal;
+  int repair_begin = 0;  // first repair block
+  int count = 0;
+
+  __device__ TileSequence(const schedule::Problem& problem, std::int64_t query_block)
+      : traversal(schedule::traversal(problem, query_block)),
+        repair_begin(static_cast<int>(problem.key_blocks())),
+        count(static_cast<int>(traversal.blocks) +
+              (traversal.blocks > 0 ? static_cast<int>(problem.repair_blocks()) : 0)) {}
+
+  [[nodiscard]] __device__ int block(int step) const {
+    const int scanned = static_cast<int>(traversal.blocks);
+    return step < scanned ? static_cast<int>(traversal.block(step)) : repair_begin + step - scanned;
+  }
+};
+
+template <KernelConfig kConfig>
+struct Loader {
+  using Shared = Storage<kConfig>;
+  static constexpr std::uint32_t kKeyOwner = 0;
+  static constexpr std::uint32_t kValueOwner = kConfig.cluster_size - 1;
+  static constexpr auto kAllBlocks = static_cast<std::uint16_t>((1 << kConfig.cluster_size) - 1);
+
+  const Parameters& parameters;
+  Shared& shared;
+  BlockPlace place;
+
+  __device__ void run(LoaderRole role) const {
+    if (role == LoaderRole::query_loader) load_queries();
+    if (role == LoaderRole::key_loader && place.rank == kKeyOwner) load_keys();
+    if (role == LoaderRole::value_loader && place.rank == kValueOwner) load_values();
+  }
+
+ private:
+  /// Calls visit(work, query_tile) for every work item of this cluster.
+  template <class Visit>
+  __device__ void for_each_work(const Visit& visit) const {
+    const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
+    for (std::int64_t i = place.cluster; i < queue.count; i += place.clusters) {
+      const schedule::WorkTile work = queue.tile(i);
+      visit(work, work.tile * kConfig.cluster_size + place.rank);
+    }
+  }
+
+  [[nodiscard]] __device__ int extra_steps(std::int64_t batch_head) const {
+    if constexpr (kConfig.max_extra_steps == 0) return 0;
+    return parameters.head_rules[batch_head].extra_steps;
+  }
+
+  /// Announces `bytes` on this stage's barrier in every block that will receive the tile.
+  __device__ static void expect(std::uint32_t barrier, std::uint32_t bytes) {
+    if constexpr (kConfig.cluster_size == 1) {
+      ptx::mbarrier_arrive_expect_tx(barrier, bytes);
+    } else {
+#pragma unroll
+      for (std::uint32_t rank = 0; rank < kConfig.cluster_size; ++rank) {
+        ptx::mbarrier_arrive_expect_tx_cluster(ptx::mapa(barrier, rank), bytes);
+      }
+    }
+  }
+
+  __device__ static void copy(void* destination, const CUtensorMap& map, std::uint32_t barrier,
+                              int x, int y, int z) {
+    const std::uint32_t address = ptx::shared_address(destination);
+    if constexpr (kConfig.cluster_size == 1) {
+      ptx::tma_load_3d(address, &map, barrier, x, y, z);
+    } else {
+      ptx::tma_load_3d_multicast(address, &map, barrier, kAllBlocks, x, y, z);
+    }
+  }
+
+  __device__ void load_queries() const {
+    std::uint32_t parity = 1;  // the first wait for an empty stage passes
+    const std::uint32_t full = ptx::shared_address(&shared.query_full);
+    for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
+      const int steps = extra_steps(work.batch_head);
+      const auto head = static_cast<int>(work.batch_head);
+      const auto row = static_cast<int>(query_tile * kRowsPerBlock);
+      ptx::mbarrier_wait(ptx::shared_address(&shared.query_empty), parity);
+      parity ^= 1;
+      constexpr std::uint32_t kColumnBytes = kRowsPerBlock * kStepBytes;
+      ptx::mbarrier_arrive_expect_tx(
+          full, sizeof(shared.query_codes) + static_cast<std::uint32_t>(steps) * kColumnBytes);
+      ptx::tma_load_3d(ptx::shared_address(shared.query_codes), &parameters.query_map, full, 0, row,
+                       head);
+      for (int step = 0; step < steps; ++step) {
+        ptx::tma_load_3d(ptx::shared_address(shared.query_columns + step * kColumnBytes),
+                         &parameters.query_columns_map, full, 0, row,
+                         step * static_cast<int>(parameters.problem.batch_heads()) + head);
+      }
+    });
+  }
+
+  __device__ void load_keys() const {
+    schedule::RingState<kConfig.key_stages> ring{.parity = 1};
+    for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
+      const int steps = extra_steps(work.batch_head);
+      const auto head = static_cast<int>(work.batch_head);
+      const TileSequence tiles(parameters.problem, query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      for (int i = 0; i < tiles.count; ++i) {
+        auto& stage = shared.keys[ring.stage];
+        const std::uint32_t full = ptx::shared_address(&shared.key_full[ring.stage]);
+        const int row = tiles.block(i) * numerics::kKeyBlock;
+        ptx::mbarrier_wait(ptx::shared_address(&shared.key_empty[ring.stage]), ring.parity);
+        expect(full, sizeof(stage.codes) +
+                         static_cast<std::uint32_t>(steps) * Shared::kColumnTile);
+        copy(stage.codes, parameters.key_map, full, 0, row, head);
+        if constexpr (kConfig.max_extra_steps > 0) {
+          for (int step = 0; step < steps; ++step) {
+            copy(stage.columns + step * Shared::kColumnTile, parameters.key_columns_map, full, 0,
+                 row, step * static_cast<int>(parameters.problem.batch_heads()) + head);
+          }
+        }
+        ring.advance();
+      }
+    });
+  }
+
+  __device__ void load_values() const {
+    schedule::RingState<kConfig.value_stages> ring{.parity = 1};
+    for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
+      const auto head = static_cast<int>(work.batch_head);
+      const TileSequence tiles(parameters.problem, query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      for (int i = 0; i < tiles.count; ++i) {
+        auto& stage = shared.values[ring.stage];
+        const std::uint32_t full = ptx::shared_address(&shared.value_full[ring.stage]);
+        const int column = tiles.block(i) * numerics::kKeyBlock;
+        ptx::mbarrier_wait(ptx::shared_address(&shared.value_empty[ring.stage]), ring.parity);
+        expect(full, sizeof(stage.codes));
+        copy(stage.codes, parameters.value_map, full, column, 0, head);
+        ring.advance();
+      }
+    });
+  }
+};
+
+}  // namespace openvc::cuda::sm90

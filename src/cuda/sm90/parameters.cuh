@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "schedule/prepared_layout.hpp"
+#include "schedule/problem.hpp"
+
+namespace openvc::cuda::sm90 {
+
+enum class OutputType : std::uint8_t { bfloat16, float16 };
+
+/// Kernel parameters; passed by value in constant memory, where the copy engine finds its maps.
+struct Parameters {
+  CUtensorMap query_map;          // [bh][padded_queries][kHeadDim] bytes, box of kRowsPerBlock rows
+  CUtensorMap key_map;            // [bh][padded_keys][kHeadDim] bytes, box of kKeyBlock rows
+  CUtensorMap value_map;          // [bh][kHeadDim][padded_keys] bytes, box of kKeyBlock columns
+  CUtensorMap query_columns_map;  // [step * bh][padded_queries][kColumnsPerStep]
+  CUtensorMap key_columns_map;    // [step * bh][padded_keys][kColumnsPerStep]
+  schedule::Problem problem;
+  const schedule::HeadRule* head_rules;  // [bh]
+  const float* value_scales;             // [bh][kHeadDim]
+  const float* value_means;              // [bh][kHeadDim]
+  const float* smoothing_shifts;         // [bh][queries] or null
+  float* log_sum_exp;                    // [bh][queries] or null
+  void* output;                          // [B, Sq, H, kHeadDim]
+  std::int64_t output_batch_stride;      // elements
+  std::int64_t output_row_stride;
+  std::int64_t output_head_stride;
+  OutputType output_type;
+  bool output_vectorised;  // every row starts at a multiple of 16 bytes
+};
+
+}  // namespace openvc::cuda::sm90
