@@ -36,7 +36,7 @@ KERNEL = Rule((*BELOW_KERNELS, *VOCABULARY), CUDA)
 BACKENDS = ("cpu/*.hpp", "cuda/sm*/launch.hpp", "cuda/prepare/*.hpp", "cuda/host/*.hpp")
 RULES = {
     "include/openvc": Rule((), ("stddef.h", "stdint.h")),
-    "src/numerics": Rule((), ()),
+    "src/numerics": Rule(("openvc/options.hpp",), ()),
     "src/schedule": Rule(("numerics/*", *VOCABULARY), ()),
     "src/io": Rule(VOCABULARY, POSIX),
     "src/cpu": Rule(("schedule/*", "numerics/*", *VOCABULARY), (*POSIX, "hwy/*")),
