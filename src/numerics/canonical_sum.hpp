@@ -39,6 +39,17 @@ OPENVC_HD constexpr float sum_group(int count, const Value& value) {
   return sum_balanced(lanes, kReductionLanes);
 }
 
+/// One group of squares, each added with one rounding. Levels above are plain sums.
+template <class Value>
+OPENVC_HD constexpr float sum_squares_group(int count, const Value& value) {
+  float lanes[kReductionLanes] = {};
+  for (int i = 0; i < count; ++i) {
+    const float x = value(i);
+    lanes[i % kReductionLanes] = __builtin_fmaf(x, x, lanes[i % kReductionLanes]);
+  }
+  return sum_balanced(lanes, kReductionLanes);
+}
+
 /// Reduces `count` values in place, level by level, and returns the total. 1 <= count.
 /// `at(i)` is a reference to value i.
 template <class At>

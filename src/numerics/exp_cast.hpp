@@ -14,8 +14,9 @@
 // code = max(round(score + offset), 0). See docs/numerics.md section 3.
 namespace openvc::numerics {
 
-/// Code of the largest probability of a row: 256.0. The codes up to 126 stay as headroom.
-inline constexpr int kPeakCode = 120;
+/// Code of the largest probability of a row: the largest finite code, 448.0. The row maximum is
+/// exact, so no headroom is needed, and six codes more at the top are six codes less of tail lost.
+inline constexpr int kPeakCode = kE4m3MaxCode;
 
 /// Byte of a NaN score, and of a score so far above its row's maximum that no code is left: both
 /// are faults that must stay visible. It is the low byte of the canonical binary16 NaN, 0x7FFF,
@@ -41,7 +42,7 @@ inline constexpr int kHalfGridExponent = -24;
 
 /// Offset of a row: the largest multiple of 2^-24 representable in binary16 that keeps the row
 /// maximum at or below the peak code, returned in code units. It is an integer. Up to 2048 this is
-/// floor(120 - row_max); beyond, binary16 is coarser and the peak may land up to 32 codes lower.
+/// floor(kPeakCode - row_max); beyond, binary16 is coarser and the peak may land up to 32 codes lower.
 /// Scores of one row keep their differences, which is all that the normalisation sees.
 ///
 /// `row_max` is a binary16 value, an integer beyond 1024, which keeps every step exact. A maximum
@@ -49,7 +50,7 @@ inline constexpr int kHalfGridExponent = -24;
 OPENVC_HD constexpr float row_offset(float row_max) {
   if (!is_finite(row_max)) return -row_max;
   constexpr float kExactIntegers = 2048.0f;
-  // 120 - ceil(row_max) rather than floor(120 - row_max): that difference is not exact.
+  // Rounding the maximum up rather than the difference down: the difference may not be exact.
   const float target = static_cast<float>(kPeakCode) - ceil_to_integer(row_max);
   const float size = magnitude(target);
   if (size < kExactIntegers) return target;
@@ -139,11 +140,10 @@ OPENVC_HD constexpr float exp2_code_units(float code_units) {
   return power * exp2_int(whole + kHalfWay) * exp2_int(-kHalfWay);
 }
 
-static_assert(row_offset(0.0f) == 120.0f && row_offset(0.25f) == 119.0f);
-static_assert(row_offset(-3.5f) == 123.0f && row_offset(-30000.0f) == 30112.0f);
-static_assert(row_offset(60000.0f) == -59904.0f);
+static_assert(row_offset(0.0f) == kPeakCode && row_offset(0.25f) == kPeakCode - 1);
+static_assert(row_offset(-3.5f) == kPeakCode + 3 && row_offset(0x1p-24f) == kPeakCode - 1);
+static_assert(row_offset(-30000.0f) == 30112.0f && row_offset(60000.0f) == -59904.0f);
 static_assert(exp_cast(0.0f, row_offset(0.0f)) == kPeakCode);
-static_assert(row_offset(0x1p-24f) == 119.0f && row_offset(-60000.0f) == 60096.0f);
 static_assert(exp_cast(60000.0f, row_offset(60000.0f)) == 96);
 static_assert(correct_tail(8) == 8 && correct_tail(7) == 7 && correct_tail(-16) == 0);
 static_assert(correct_tail(4) == 5 && correct_tail(0) == 4 && correct_tail(-20) < 0);

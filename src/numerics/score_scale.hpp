@@ -22,7 +22,7 @@ inline constexpr float kCodeUnitsPerNat = 11.541560327111707f;
 inline constexpr int kTwiceLog2ScoreLimit = 31;
 static_assert(46341.0 * 1.0625 * 1.0625 * 1.125 * 1.01 < 65504.0, "2^15.5 with all growth");
 
-/// Beyond 2^31 the smallest non-zero difference of two scores is worth more than 120 codes: the
+/// Beyond 2^31 the smallest non-zero difference of two scores is worth more than 126 codes: the
 /// softmax is one-hot and a larger exponent changes nothing. (A score is a sum of products of two
 /// E4M3 numbers, multiples of 2^-18, so differences are too.)
 inline constexpr int kMaxScoreExponent = 31;

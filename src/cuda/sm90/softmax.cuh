@@ -36,7 +36,7 @@ using Probabilities = std::uint32_t[kProbabilityRegisters];
 
 // Packed binary16 constants; code units are counted in steps of 2^-24 (numerics/exp_cast.hpp).
 inline constexpr std::uint32_t kOneCode = 0x0001'0001u;         // 1 code, and the factor 2^-24
-inline constexpr std::uint32_t kPeakCodes = 0x0078'0078u;       // 120 codes
+inline constexpr std::uint32_t kPeakCodes = 0x007E'007Eu;       // 126 codes
 inline constexpr std::uint32_t kTailIntercept = 0x0004'0004u;   // 4 codes
 inline constexpr std::uint32_t kTailSlope = 0x3400'3400u;       // 1/4
 inline constexpr std::uint32_t kMinusInfinities = 0xFC00'FC00u;
@@ -89,7 +89,7 @@ struct RowPair {
       constexpr float kOctavesPerGrid = 0x1p24f * kOctavesPerUnit;
       const float peak = numerics::kPeakCode;
       const std::uint32_t raised =
-          ptx::cvt_rm_f16x2((peak - new_low) * kGrid, (peak - new_high) * kGrid);
+          ptx::cvt_rm_f16x2((peak - ceilf(new_low)) * kGrid, (peak - ceilf(new_high)) * kGrid);
       factors.low =
           ptx::ex2_approx((ptx::low_half(raised) - ptx::low_half(offset)) * kOctavesPerGrid);
       factors.high =

@@ -30,7 +30,7 @@ TEST(RowOffset, IsTheLargestHalfThatKeepsTheMaximumAtThePeak) {
     offsets.push_back(static_cast<double>(half) * 0x1p24);
   }
   for (const float row_max : testing::finite_halves(kLargestRowMax)) {
-    const double limit = 120.0 - static_cast<double>(row_max);  // exact
+    const double limit = kPeakCode - static_cast<double>(row_max);  // exact
     const double expected = *(std::upper_bound(offsets.begin(), offsets.end(), limit) - 1);
     ASSERT_EQ(static_cast<double>(row_offset(row_max)), expected) << row_max;
   }
@@ -94,15 +94,15 @@ TEST(ExpCast, NeverExceedsThePeakForScoresOfTheRow) {
 }
 
 TEST(ExpCast, FaultsStayVisibleAndMaskedScoresVanish) {
-  EXPECT_EQ(exp_cast(quiet_nan(), 120.0f), kNanProbability);
-  EXPECT_EQ(exp_cast_tail(quiet_nan(), 120.0f), kNanProbability);
-  EXPECT_EQ(exp_cast(infinity(), 120.0f), kNanProbability);
-  EXPECT_EQ(exp_cast(60000.0f, 120.0f), kNanProbability);
-  EXPECT_EQ(exp_cast(6.0f, 120.0f), kE4m3MaxCode);
-  EXPECT_EQ(exp_cast(7.0f, 120.0f), kNanProbability);
+  EXPECT_EQ(exp_cast(quiet_nan(), kPeakCode), kNanProbability);
+  EXPECT_EQ(exp_cast_tail(quiet_nan(), kPeakCode), kNanProbability);
+  EXPECT_EQ(exp_cast(infinity(), kPeakCode), kNanProbability);
+  EXPECT_EQ(exp_cast(60000.0f, kPeakCode), kNanProbability);
+  EXPECT_EQ(exp_cast(0.0f, kPeakCode), kE4m3MaxCode);
+  EXPECT_EQ(exp_cast(1.0f, kPeakCode), kNanProbability);
   EXPECT_TRUE(std::isnan(e4m3_decode(kNanProbability)));
-  EXPECT_EQ(exp_cast(-infinity(), 120.0f), 0);
-  EXPECT_EQ(exp_cast_tail(-infinity(), 120.0f), 0);
+  EXPECT_EQ(exp_cast(-infinity(), kPeakCode), 0);
+  EXPECT_EQ(exp_cast_tail(-infinity(), kPeakCode), 0);
   EXPECT_EQ(exp_cast(-infinity(), 0.0f), 0);
   EXPECT_EQ(exp_cast_tail(-infinity(), 0.0f), 0);
   EXPECT_EQ(exp_cast(-60000.0f, row_offset(60000.0f)), 0);
@@ -128,7 +128,7 @@ std::vector<float> sampled_offsets() {
   const std::size_t stride = testing::full_tests() ? 2 : 16;
   std::vector<float> sample;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
-    const bool near_peak = std::fabs(offsets[i] - 120.0f) < 160.0f;
+    const bool near_peak = std::fabs(offsets[i] - kPeakCode) < 160.0f;
     const bool near_grid_change =
         std::fabs(std::fabs(offsets[i]) - 2048.0f) < 8.0f || std::fabs(offsets[i]) > 59000.0f;
     if (near_peak || near_grid_change || i % stride == 0) sample.push_back(offsets[i]);
@@ -149,9 +149,9 @@ TEST(TensorCoreRecipe, GivesTheBytesOfTheContract) {
 }
 
 TEST(TensorCoreRecipe, ScoresThatAreNotFinite) {
-  EXPECT_EQ(testing::code_bits(testing::recipe(quiet_nan(), 120.0)), exp_cast(quiet_nan(), 120.0f));
-  EXPECT_EQ(testing::code_bits(testing::recipe_with_tail(quiet_nan(), 120.0)),
-            exp_cast_tail(quiet_nan(), 120.0f));
+  EXPECT_EQ(testing::code_bits(testing::recipe(quiet_nan(), kPeakCode)), exp_cast(quiet_nan(), kPeakCode));
+  EXPECT_EQ(testing::code_bits(testing::recipe_with_tail(quiet_nan(), kPeakCode)),
+            exp_cast_tail(quiet_nan(), kPeakCode));
   EXPECT_EQ(testing::code_bits(testing::recipe(-infinity(), -59904.0)), 0);
   EXPECT_EQ(testing::code_bits(testing::recipe_with_tail(-infinity(), -59904.0)), 0);
 }

@@ -51,11 +51,11 @@ inline double wide_difference(double score, double row_max) {
 }
 
 inline double wide_recipe(double difference, int exponent) {
-  return hfma_relu(difference, std::ldexp(kGrid, exponent), 120.0 * kGrid);
+  return hfma_relu(difference, std::ldexp(kGrid, exponent), kPeakCode * kGrid);
 }
 
 inline double wide_recipe_with_tail(double difference, int exponent) {
-  const double x = hfma(difference, std::ldexp(kGrid, exponent), 120.0 * kGrid);
+  const double x = hfma(difference, std::ldexp(kGrid, exponent), kPeakCode * kGrid);
   const double y = hfma_relu(x, 0.25, 4.0 * kGrid);
   return x > y ? x : y;
 }
