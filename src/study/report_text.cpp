@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "study/report_text.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "numerics/contract.hpp"
+
+namespace openvc::study {
+
+std::string percent(double share) {
+  const double value = 100.0 * share;
+  if (!std::isfinite(value)) return fmt::format("{}", value);
+  if (value == 0.0) return "0 %";
+  const double size = std::abs(value);
+  // Three significant digits, but no more than four decimals: less is noise.
+  constexpr double kTooSmall = 0.00005;
+  if (size < kTooSmall) return "< 0.0001 %";
+  const int decimals = size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3;
+  return fmt::format("{:.{}f} %", value, size < 0.09995 ? 4 : decimals);
+}
+
+std::string grouped(std::int64_t number) {
+  std::string digits = fmt::format("{}", number);
+  const std::size_t sign = number < 0 ? 1 : 0;
+  for (std::size_t i = digits.size(); i > sign + 3;) {
+    i -= 3;
+    digits.insert(i, ",");
+  }
+  return digits;
+}
+
+std::string shape_phrase(const StudyResult& study, std::string_view times) {
+  std::string text;
+  if (study.batch > 1) text = fmt::format("batch {} {} ", study.batch, times);
+  if (study.queries == study.keys) {
+    text += fmt::format("{} tokens", grouped(study.queries));
+  } else {
+    text +=
+        fmt::format("{} queries {} {} keys", grouped(study.queries), times, grouped(study.keys));
+  }
+  return text + fmt::format(" {} {} head{} {} {} channels, {}{}", times, study.heads,
+                            study.heads == 1 ? "" : "s", times, numerics::kHeadDim,
+                            element_name(study.element_type),
+                            study.mask == Mask::causal ? ", causal" : "");
+}
+
+std::string plan_phrase(const HeadPlan& plan) {
+  std::string text;
+  const auto add = [&text](std::string_view part) {
+    if (!text.empty()) text += ", ";
+    text += part;
+  };
+  if (plan.extra_steps > 0) {
+    add(fmt::format("{} residual channels", plan.extra_steps * numerics::kResidualChannelsPerStep));
+  }
+  if (plan.rotated) add("rotated");
+  if (plan.tail_correction) add("tail corrected");
+  return text.empty() ? "plain" : text;
+}
+
+}  // namespace openvc::study

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "study/error_study.hpp"
+
+// Numbers and phrases as the reports print them.
+namespace openvc::study {
+
+/// A share in percent with three significant digits: "12.3 %", "0.0457 %".
+[[nodiscard]] std::string percent(double share);
+
+/// An integer with thousands separators.
+[[nodiscard]] std::string grouped(std::int64_t number);
+
+/// "2,520 queries x 2,520 keys x 2 heads, bfloat16".
+[[nodiscard]] std::string shape_phrase(const StudyResult& study, std::string_view times);
+
+/// "16 residual channels, rotated": what a plan does beyond plain quantisation; "plain" if nothing.
+[[nodiscard]] std::string plan_phrase(const HeadPlan& plan);
+
+}  // namespace openvc::study
