@@ -42,8 +42,8 @@ inline constexpr int kHalfGridExponent = -24;
 
 /// Offset of a row: the largest multiple of 2^-24 representable in binary16 that keeps the row
 /// maximum at or below the peak code, returned in code units. It is an integer. Up to 2048 this is
-/// floor(kPeakCode - row_max); beyond, binary16 is coarser and the peak may land up to 32 codes lower.
-/// Scores of one row keep their differences, which is all that the normalisation sees.
+/// floor(kPeakCode - row_max); beyond, binary16 is coarser and the peak may land up to 32 codes
+/// lower. Scores of one row keep their differences, which is all that the normalisation sees.
 ///
 /// `row_max` is a binary16 value, an integer beyond 1024, which keeps every step exact. A maximum
 /// that is not finite gives an offset that is not, so that the row's codes are NaN or 0.

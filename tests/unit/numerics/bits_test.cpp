@@ -33,7 +33,8 @@ TEST(Bits, LogarithmsRoundTowardsTheirSide) {
 }
 
 TEST(Bits, MagnitudeBitsOrderLikeMagnitudes) {
-  const float ascending[] = {0.0f, 0x1p-149f, 1.0f, -2.0f, -0x1.FFFFFEp127f, infinity(), quiet_nan()};
+  const float ascending[] = {0.0f,       0x1p-149f,  1.0f, -2.0f, -0x1.FFFFFEp127f,
+                             infinity(), quiet_nan()};
   for (std::size_t i = 1; i < std::size(ascending); ++i) {
     EXPECT_LT(magnitude_bits(ascending[i - 1]), magnitude_bits(ascending[i])) << i;
   }

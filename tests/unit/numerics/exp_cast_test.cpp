@@ -75,10 +75,12 @@ TEST(ExpCast, FollowsTheFormula) {
   const std::vector<float> scores = testing::finite_halves();
   testing::Random random(7);
   for (int i = 0; i < 40; ++i) {
-    const auto row_max = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(scores.size())));
+    const auto row_max =
+        static_cast<std::size_t>(random.below(static_cast<std::int64_t>(scores.size())));
     const float offset = row_offset(scores[row_max]);
     for (std::size_t s = 0; s <= row_max; ++s) {
-      ASSERT_EQ(exp_cast(scores[s], offset), formula(scores[s], offset)) << scores[s] << ' ' << offset;
+      ASSERT_EQ(exp_cast(scores[s], offset), formula(scores[s], offset))
+          << scores[s] << ' ' << offset;
     }
   }
 }
@@ -115,8 +117,9 @@ TEST(ExpCast, TailCorrectionIsTheMaximumWithItsLine) {
   }
 }
 
-// A kernel computes probability bytes with binary16 instructions, the CPU backend with the functions
-// under test. These are the tests that make them equal; tests/exhaustive covers every pair.
+// A kernel computes probability bytes with binary16 instructions, the CPU backend with the
+// functions under test. These are the tests that make them equal; tests/exhaustive covers every
+// pair.
 
 /// Offsets that a kernel can meet: all integers near the peak, a sample of the others.
 std::vector<float> sampled_offsets() {
@@ -149,7 +152,8 @@ TEST(TensorCoreRecipe, GivesTheBytesOfTheContract) {
 }
 
 TEST(TensorCoreRecipe, ScoresThatAreNotFinite) {
-  EXPECT_EQ(testing::code_bits(testing::recipe(quiet_nan(), kPeakCode)), exp_cast(quiet_nan(), kPeakCode));
+  EXPECT_EQ(testing::code_bits(testing::recipe(quiet_nan(), kPeakCode)),
+            exp_cast(quiet_nan(), kPeakCode));
   EXPECT_EQ(testing::code_bits(testing::recipe_with_tail(quiet_nan(), kPeakCode)),
             exp_cast_tail(quiet_nan(), kPeakCode));
   EXPECT_EQ(testing::code_bits(testing::recipe(-infinity(), -59904.0)), 0);

@@ -11,8 +11,8 @@
 #include "numerics/bits.hpp"
 #include "numerics/half.hpp"
 
-// Independent definitions to test against. They work on values, in double, where the functions under
-// test work on bits; that keeps the two from sharing a mistake.
+// Independent definitions to test against. They work on values, in double, where the functions
+// under test work on bits; that keeps the two from sharing a mistake.
 namespace openvc::numerics::testing {
 
 /// A binary floating-point format: `precision` significand bits including the implicit one; all

@@ -86,9 +86,8 @@ Mismatches sweep(std::uint64_t count, const Body& body) {
   std::vector<Mismatches> found(workers);
   std::vector<std::thread> threads;
   for (std::size_t w = 0; w < workers; ++w) {
-    threads.emplace_back([&, w] {
-      body(count * w / workers, count * (w + 1) / workers, found[w]);
-    });
+    threads.emplace_back(
+        [&, w] { body(count * w / workers, count * (w + 1) / workers, found[w]); });
   }
   for (std::thread& thread : threads) thread.join();
   Mismatches all;
