@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plants forbidden includes in a temporary tree and expects check_layering.py to find each of them."""
+"""Plants forbidden includes in a temporary tree: check_layering.py must find each of them."""
 
-import subprocess
+import contextlib
+import io
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-CHECK = Path(__file__).resolve().parents[2] / "tools" / "check_layering.py"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import check_layering  # noqa: E402
 
 HEADERS = (
     "include/openvc/status.hpp",
@@ -62,7 +64,8 @@ ALLOWED = (
 )
 
 
-def check(path: str, include: str) -> subprocess.CompletedProcess[str]:
+def check(path: str, include: str) -> tuple[int, str]:
+    """Exit status and output of the check on a tree with one planted include."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name in HEADERS:
@@ -70,23 +73,23 @@ def check(path: str, include: str) -> subprocess.CompletedProcess[str]:
             (root / name).write_text("#pragma once\n")
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(f"// first line\n#include {include}\n")
-        command = [sys.executable, str(CHECK), folder]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            return check_layering.main([folder]), output.getvalue()
 
 
 class PlantedViolations(unittest.TestCase):
     def test_each_forbidden_include_is_named(self) -> None:
         for path, include in FORBIDDEN:
             with self.subTest(path=path, include=include):
-                result = check(path, include)
-                self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
-                self.assertIn(f"{path}:", result.stdout)
+                status, output = check(path, include)
+                self.assertEqual(status, 1, output)
+                self.assertIn(f"{path}:", output)
 
     def test_allowed_includes_pass(self) -> None:
         for path, include in ALLOWED:
             with self.subTest(path=path, include=include):
-                result = check(path, include)
-                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+                status, output = check(path, include)
+                self.assertEqual(status, 0, output)
 
 
 if __name__ == "__main__":
