@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "openvc/attention.hpp"
+#include "openvc/info.hpp"
+#include "openvc/inspect.hpp"
 #include "openvc/version.hpp"
 #include "tensor.hpp"
 
@@ -66,6 +68,39 @@ std::pair<bool, std::string> run_is_supported(const Tensor& q, const Tensor& k, 
                                               const AttentionOptions& options) {
   Support support = is_supported(q.view.view(), k.view.view(), v.view.view(), options);
   return {support.supported, std::move(support.reason)};
+}
+
+/// Copies of all sections of inputs in CPU memory.
+nb::list prepared_sections(const Prepared& prepared) {
+  if (prepared.device().type != DeviceType::cpu) {
+    throw Error(ErrorCode::unsupported, "only sections in CPU memory can be read");
+  }
+  nb::list copies;
+  for (const PreparedSection& section : sections(prepared)) {
+    copies.append(nb::make_tuple(section.name, section.type, section.shape,
+                                 nb::bytes(section.data, section.bytes)));
+  }
+  return copies;
+}
+
+nb::dict build_info() {
+  const Info all = info();
+  nb::list backends;
+  for (const BackendInfo& backend : all.backends) {
+    nb::dict entry;
+    entry["name"] = backend.name;
+    entry["device"] = backend.device;
+    entry["detail"] = backend.detail;
+    entry["run_on_hardware"] = backend.run_on_hardware;
+    backends.append(entry);
+  }
+  nb::dict result;
+  result["version"] = all.version;
+  result["contract_version"] = all.contract_version;
+  result["backends"] = backends;
+  result["cpu_simd_target"] = all.cpu_simd_target;
+  result["last_dispatch"] = all.last_dispatch;
+  return result;
 }
 
 PyObject* exception_type(ErrorCode code) {
@@ -134,7 +169,8 @@ void bind_prepared(nb::module_& module) {
       .def_prop_ro("plans", &Prepared::plans)
       .def_prop_ro("repair_rows", &Prepared::repair_rows)
       .def_prop_ro("has_log_sum_exp", &Prepared::has_log_sum_exp)
-      .def_prop_ro("bytes", &Prepared::bytes);
+      .def_prop_ro("bytes", &Prepared::bytes)
+      .def("sections", &prepared_sections, "Name, type, shape and bytes of every section.");
 }
 
 }  // namespace
@@ -163,6 +199,7 @@ NB_MODULE(_openvc, module) {
   module.def("exact_attention", &run_exact_attention, "q"_a, "k"_a, "v"_a, "rows"_a, "out"_a,
              "log_sum_exp"_a, "options"_a, "threads"_a, Unlocked(),
              "Exact attention in float64 for the queries `rows`.");
+  module.def("info", &build_info, "Version, backends and last dispatch of this build.");
   module.def("is_supported", &run_is_supported, "q"_a, "k"_a, "v"_a, "options"_a, Unlocked(),
              "Whether attention() would run, and if not, why.");
 }

@@ -228,11 +228,13 @@ def check_operands(q: Any, k: Any, v: Any) -> Arrays:
             f"q, k and v must all have layout {LAYOUT}, not shapes "
             + ", ".join(str(tuple(array.shape)) for _, array in named)
         )
-    _require_equal("element type", "cast them to one", [arrays.dtype_name(x) for _, x in named])
-    _require_equal("device", "move them to one", [arrays.device_name(x) for _, x in named])
+    dtypes = [arrays.dtype_name(array) for _, array in named]
+    if dtypes.count(dtypes[0]) != len(dtypes):
+        raise TypeError(
+            f"q, k and v must have one element type, not {', '.join(dtypes)}: "
+            "cast them to the one that the output should have"
+        )
+    devices = [arrays.device_name(array) for _, array in named]
+    if devices.count(devices[0]) != len(devices):
+        raise ValueError(f"q, k and v must be on one device, not {', '.join(devices)}: move them")
     return arrays
-
-
-def _require_equal(what: str, way_out: str, found: list[str]) -> None:
-    if found.count(found[0]) != len(found):
-        raise ValueError(f"q, k and v must have one {what}, not {', '.join(found)}: {way_out}")

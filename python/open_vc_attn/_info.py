@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from . import _openvc
@@ -31,18 +32,18 @@ def info() -> Info:
         if name in sys.modules
     }
     return Info(
-        version=_openvc.version,
+        **_openvc.info(),
         python=platform.python_version(),
         platform=platform.platform(),
         **modules,
     )
 
 
-def _rows(table: dict[str, Any], prefix: str = "") -> Any:
+def _rows(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _rows(value, f"{prefix}{name}.")
-        elif isinstance(value, (list, tuple)):
-            yield prefix + name, ", ".join(str(item) for item in value) or "none"
+        if name == "backends":
+            for backend in value:
+                proven = "" if backend["run_on_hardware"] else " (not yet run on hardware)"
+                yield f"backend {backend['name']}", f"{backend['detail']}{proven}"
         else:
-            yield prefix + name, str(value)
+            yield name.replace("_", " "), str(value) if value != "" else "none"

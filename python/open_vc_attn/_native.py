@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from typing import Any
 
@@ -46,15 +45,6 @@ def set_num_threads(threads: int) -> None:
 def get_num_threads() -> int:
     """The number last given to set_num_threads(); 0 stands for all CPUs of the process."""
     return _threads
-
-
-def _after_fork_in_child() -> None:
-    # Worker threads do not survive a fork; a single thread needs none.
-    set_num_threads(1)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def native_options(

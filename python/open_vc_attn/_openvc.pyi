@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The C++ extension: openvc/attention.hpp with pointers and streams as integers. Private."""
 
+import builtins
 import enum
 from collections.abc import Sequence
 from typing import Any
@@ -87,6 +88,7 @@ class Prepared:
     def has_log_sum_exp(self) -> bool: ...
     @property
     def bytes(self) -> int: ...
+    def sections(self) -> list[tuple[str, str, list[int], builtins.bytes]]: ...
 
 def tensor_from_pointer(
     pointer: int,
@@ -135,3 +137,4 @@ def exact_attention(
 def is_supported(
     q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions
 ) -> tuple[bool, str]: ...
+def info() -> dict[str, Any]: ...

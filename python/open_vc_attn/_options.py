@@ -63,8 +63,8 @@ class Numerics:
         if steps not in _EXTRA_STEPS:
             raise ValueError(f"numerics.max_extra_steps must be 0, 1, 2 or 4, not {steps}")
         target = as_real("numerics.score_error_target", self.score_error_target)
-        if not (math.isfinite(target) and target > 0):
-            raise ValueError(f"numerics.score_error_target must be finite and > 0, not {target}")
+        if not (math.isfinite(target) and target >= 0):
+            raise ValueError(f"numerics.score_error_target must be finite and >= 0, not {target}")
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,15 @@ class PreparedFP8:
         """Memory held, in bytes."""
         return self._native.bytes
 
+    def _sections(self) -> dict[str, Any]:
+        """NumPy copies of the quantised arrays, for tests. Their layout is no public interface."""
+        import numpy
+
+        return {
+            name: numpy.frombuffer(data, "float32" if kind == "float32" else "uint8").reshape(shape)
+            for name, kind, shape, data in self._native.sections()
+        }
+
     def __repr__(self) -> str:
         return (
             f"PreparedFP8(q={list(self.shapes.q)}, k={list(self.shapes.k)}, dtype={self.dtype}, "

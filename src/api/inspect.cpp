@@ -44,7 +44,8 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
   add_codes("value_codes", layout.value_codes, {bh, kChannels, keys});
   add_codes("query_columns", layout.query_columns, {steps, bh, queries, kColumns});
   add_codes("key_columns", layout.key_columns, {steps, bh, keys, kColumns});
-  add("head_rules", "head_rule", sizeof(schedule::HeadRule), layout.head_rules, {bh});
+  // [.., 0] score exponent, 1 extra steps, 2 tail correction, 3 unused.
+  add("head_rules", "uint8", 1, layout.head_rules, {bh, sizeof(schedule::HeadRule)});
   add_floats("value_scales", layout.value_scales, {bh, kChannels});
   add_floats("value_means", layout.value_means, {bh, kChannels});
   if (view.with_log_sum_exp) {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "openvc/attention.hpp"
+
+// The bytes of prepared inputs, for tests and studies. Their layout follows the contract version and
+// may change with it; attention never needs it.
+namespace openvc {
+
+/// One array of prepared inputs. Heads ("bh") count batch * heads + head.
+struct PreparedSection {
+  std::string name;
+  std::string type;  ///< "e4m3", "uint8" or "float32"
+  std::vector<std::int64_t> shape;
+  const std::byte* data = nullptr;  ///< C-contiguous, on the device of the inputs
+  std::size_t bytes = 0;
+};
+
+/// All sections. The pointers are valid while `prepared` or a copy of it lives.
+std::vector<PreparedSection> sections(const Prepared& prepared);
+
+}  // namespace openvc

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recording of attention inputs of torch models."""
+
+import threading
+
+import pytest
+
+from open_vc_attn import _safetensors, attention, capture
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+
+CHANNELS = 2 * 128
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, causal=False):
+        super().__init__()
+        self.qkv = torch.nn.Linear(CHANNELS, 3 * CHANNELS)
+        self.causal = causal
+        self.seen = []
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 128)).permute(2, 0, 3, 1, 4)
+        self.seen.append((q, k, v))
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=0.25)
+        return out.transpose(1, 2).flatten(2)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, depth=3):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Attention(causal=n == 1) for n in range(depth))
+
+    def forward(self, x, *, fail=False):
+        for block in self.blocks:
+            x = x + block(x)
+        if fail:
+            raise ArithmeticError
+        return x
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Model().requires_grad_(False)
+
+
+def tokens(batch=1, length=10):
+    return torch.randn(batch, length, CHANNELS, generator=torch.Generator().manual_seed(1))
+
+
+def names(recording):
+    return [path.name for path in recording.files]
+
+
+def load(path):
+    tensors, metadata = _safetensors.load(path)
+    return [tensors[name].torch() for name in "qkv"], metadata
+
+
+def test_one_call(model, tmp_path):
+    original = functional.scaled_dot_product_attention
+    x = tokens()
+    recording = capture(model, x, out=tmp_path)
+    assert functional.scaled_dot_product_attention is original
+    assert names(recording) == [f"step000_layer00{n}.safetensors" for n in range(3)]
+    assert sorted(tmp_path.iterdir()) == recording.files
+    assert torch.equal(recording.result, model(x))
+    for n, path in enumerate(recording.files):
+        saved, metadata = load(path)
+        for found, seen in zip(saved, model.blocks[n].seen[0]):
+            assert torch.equal(found, seen[0].transpose(0, 1))
+        assert metadata["module"] == f"blocks.{n}"
+        assert metadata["causal"] == str(n == 1).lower()
+        assert metadata["softmax_scale"] == "0.25"
+        assert (metadata["layer"], metadata["step"], metadata["layout"]) == (str(n), "0", "SHD")
+        assert metadata["shapes_bhsd"] == "1x2x10x128 1x2x10x128 1x2x10x128"
+        assert metadata["masked"] == "false"
+
+
+def test_a_capture_can_be_computed(model, tmp_path):
+    (q, k, v), metadata = load(capture(model, tokens(), out=tmp_path).files[1])
+    out = attention(
+        q, k, v, causal=metadata["causal"] == "true", softmax_scale=float(metadata["softmax_scale"])
+    )
+    assert out.shape == (10, 2, 128)
+
+
+def test_every_forward_call_is_a_step(model, tmp_path):
+    with capture(model, out=tmp_path, layers=[0, 2], steps={1, 3}) as recording:
+        for _ in range(5):
+            model(tokens())
+            functional.scaled_dot_product_attention(*[torch.zeros(1, 1, 4, 8)] * 3)  # not of the model
+    expected = [f"step00{step}_layer00{layer}.safetensors" for step in (1, 3) for layer in (0, 2)]
+    assert names(recording) == expected
+    model(tokens())
+    assert len(recording.files) == 4
+
+
+def test_all_calls_of_this_thread(tmp_path):
+    q = torch.randn(1, 2, 6, 16)
+    with capture(out=tmp_path) as recording:
+        functional.scaled_dot_product_attention(q, q, q)
+        recording.next_step()
+        functional.scaled_dot_product_attention(query=q, key=q, value=q, is_causal=True)
+        thread = threading.Thread(
+            target=functional.scaled_dot_product_attention, args=(q[:, :1],) * 3
+        )
+        thread.start()
+        thread.join()
+    assert names(recording) == ["step000_layer000.safetensors", "step001_layer000.safetensors"]
+    metadata = load(recording.files[1])[1]
+    assert (metadata["causal"], metadata["module"]) == ("true", "")
+    assert float(metadata["softmax_scale"]) == 0.25
+
+
+def test_a_function(tmp_path, model):
+    recording = capture(lambda x, times: [model(x) for _ in range(times)], tokens(), out=tmp_path, times=2)
+    assert len(recording.files) == 6 and len(recording.result) == 2
+
+
+def test_selection_of_tokens_and_heads(model, tmp_path):
+    recording = capture(model, tokens(batch=2), out=tmp_path, max_tokens=4, heads=[1], layers=[0])
+    (saved, _, _), metadata = load(recording.files[0])
+    q = model.blocks[0].seen[0][0]
+    assert torch.equal(saved, q[:, 1:, :4].transpose(1, 2))
+    assert (metadata["layout"], metadata["heads"]) == ("BSHD", "1")
+
+
+def test_grouped_heads_and_masks(tmp_path):
+    q, k = torch.randn(1, 4, 6, 16), torch.randn(1, 2, 6, 16)
+    mask = torch.ones(6, 6, dtype=torch.bool)
+    with capture(out=tmp_path) as recording:
+        functional.scaled_dot_product_attention(q, k, k, mask, enable_gqa=True)
+    saved, metadata = load(recording.files[0])
+    assert torch.equal(saved[1], k[0].repeat_interleave(2, 0).transpose(0, 1))
+    assert metadata["masked"] == "true"
+
+
+def test_names_imported_elsewhere_are_seen(tmp_path):
+    from torch.nn.functional import scaled_dot_product_attention
+
+    with capture(out=tmp_path) as recording:
+        scaled_dot_product_attention(*[torch.zeros(2, 3, 4)] * 3)
+    assert load(recording.files[0])[0][0].shape == (3, 2, 4)
+
+
+def test_recording_by_hand(tmp_path):
+    q = torch.randn(1, 2, 5, 128)
+    with capture(out=tmp_path) as recording:
+        recording.record(q, q, q, softmax_scale=0.5)
+    assert load(recording.files[0])[1]["softmax_scale"] == "0.5"
+
+
+def test_compiled_models_run_uncompiled_meanwhile(model, tmp_path):
+    compiled = torch.compile(model, backend="eager")
+    compiled(tokens())
+    recording = capture(compiled, tokens(), out=tmp_path)
+    assert len(recording.files) == 3
+    compiled(tokens())
+    assert len(recording.files) == 3
+
+
+@pytest.mark.parametrize("form", ["call", "context"])
+def test_restored_after_an_exception(model, tmp_path, form):
+    with pytest.raises(ArithmeticError):
+        if form == "call":
+            capture(model, tokens(), out=tmp_path, fail=True)
+        else:
+            with capture(model, out=tmp_path):
+                model(tokens(), fail=True)
+    assert len(list(tmp_path.iterdir())) == 3
+    for path in tmp_path.iterdir():
+        path.unlink()
+    model(tokens())
+    assert not list(tmp_path.iterdir())
+    assert not model._forward_hooks and not model.blocks[0]._forward_pre_hooks
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_a_recording_can_run_again_but_not_twice_at_once(model, tmp_path):
+    recording = capture(model, out=tmp_path)
+    for _ in range(2):
+        with recording:
+            model(tokens())
+            with pytest.raises(RuntimeError, match="running already"):
+                recording.__enter__()
+    assert len(recording.files) == 6
+    assert names(recording)[3] == "step001_layer000.safetensors"
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        (dict(layers=3), TypeError, "layers must be a collection of ints"),
+        (dict(steps="12"), TypeError, "steps must be a collection"),
+        (dict(heads=[-1]), ValueError, "heads must hold ints >= 0, not -1"),
+        (dict(layers=[0.5]), ValueError, "layers must hold ints"),
+        (dict(max_tokens=0), ValueError, "max_tokens must be an int >= 1"),
+        (dict(sigma=1), TypeError, "got arguments sigma but nothing to call"),
+    ],
+)
+def test_refusals(tmp_path, options, error, words):
+    with pytest.raises(error, match=words):
+        capture(out=tmp_path, **options)
+
+
+def test_module_must_be_callable(tmp_path):
+    with pytest.raises(TypeError, match="module must be a torch module or callable, not int"):
+        capture(3, out=tmp_path)

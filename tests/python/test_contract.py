@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The library against an independent implementation of its numerics contract."""
+
+import contract_oracle as oracle
+import numpy
+import pytest
+from conftest import random_qkv, relative_l2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import open_vc_attn
+from open_vc_attn import Numerics, _safetensors
+from test_safetensors import EXAMPLE
+
+SCALE = 128**-0.5
+END_TO_END = 1e-3
+OUTPUT_ROUNDING = {"float32": 0.0, "float16": 3e-4}
+LSE_ERROR = 2e-3
+
+
+def peaked_qkv(queries, keys, seed, sharpness=6.0):
+    """Energy in few channels, a token mean in K and V, some channels of V constant or zero."""
+    generator = numpy.random.default_rng(seed)
+    q, k, v = random_qkv(queries, keys, heads=1, seed=seed)
+    gain = numpy.exp(generator.standard_normal(128)).astype(numpy.float32)
+    q, k = q * gain * numpy.float32(sharpness**0.5), k * gain
+    k = k + generator.standard_normal(128).astype(numpy.float32) * 3
+    v = v * gain + generator.standard_normal(128).astype(numpy.float32)
+    v[..., 5], v[..., 9] = 0, 2.5
+    return q, k, v
+
+
+def example_head(head, tokens):
+    """Part of the shipped capture."""
+    tensors, _ = _safetensors.load(EXAMPLE)
+
+    def floats(name):
+        raw = numpy.frombuffer(tensors[name].data, numpy.uint16).astype(numpy.uint32) << 16
+        whole = raw.view(numpy.float32).reshape(tensors[name].shape)
+        return numpy.ascontiguousarray(whole[:tokens, head : head + 1])
+
+    return floats("q"), floats("k"), floats("v")
+
+
+INPUTS = {
+    "gaussian": lambda: random_qkv(300, 700, heads=1),
+    "one": lambda: random_qkv(1, 1, heads=1),
+    "tail": lambda: random_qkv(130, 129, heads=1),
+    "peaked": lambda: peaked_qkv(280, 640, seed=1),
+    "sharp": lambda: peaked_qkv(140, 1500, seed=2, sharpness=80.0),
+    "wide": lambda: peaked_qkv(140, 300, seed=3, sharpness=4000.0),
+    "capture 0": lambda: example_head(0, 1500),
+    "capture 1": lambda: example_head(1, 700),
+}
+NUMERICS = {
+    "default": {},
+    "plain": dict(rotation="never", max_extra_steps=0, tail_correction="never"),
+    "rotated": dict(rotation="always", tail_correction="always"),
+    "columns": dict(rotation="never", max_extra_steps=4, score_error_target=0.0),
+    "tail": dict(rotation="never", max_extra_steps=1, tail_correction="always"),
+    "bare": dict(smooth_keys=False, centre_values=False, value_scale="per_head"),
+}
+
+
+def oracle_for(q, k, v, plan, numerics, scale=SCALE):
+    decided = oracle.Plan(plan.extra_steps, plan.rotated, plan.tail_correction)
+    head = oracle.prepare(
+        q[:, 0],
+        k[:, 0],
+        v[:, 0],
+        scale,
+        decided,
+        smooth_keys=numerics.smooth_keys,
+        centre_values=numerics.centre_values,
+        per_head_scale=numerics.value_scale == "per_head",
+    )
+    return decided, head
+
+
+def test_contract_version():
+    assert open_vc_attn.info()["contract_version"] == oracle.CONTRACT_VERSION
+
+
+@pytest.mark.parametrize("numerics", NUMERICS.values(), ids=NUMERICS.keys())
+@pytest.mark.parametrize("inputs", INPUTS.values(), ids=INPUTS.keys())
+def test_prepared_bytes(inputs, numerics):
+    q, k, v = inputs()
+    numerics = Numerics(**numerics)
+    prepared = open_vc_attn.prepare_fp8(q, k, v, with_lse=True, numerics=numerics)
+    (plan,) = prepared.plans
+    _, head = oracle_for(q, k, v, plan, numerics)
+    found = prepared._sections()
+
+    assert plan.score_exponent == head.score_exponent
+    numpy.testing.assert_array_equal(
+        found["head_rules"][0],
+        [plan.score_exponent, plan.extra_steps, plan.tail_correction, 0],
+    )
+    for name, rows in (("query", len(q)), ("key", len(k))):
+        codes = found[f"{name}_codes"][0]
+        numpy.testing.assert_array_equal(codes[:rows], getattr(head, f"{name}_codes"))
+        assert not codes[rows:].any()
+        columns = found[f"{name}_columns"][:, 0]
+        assert not columns[plan.extra_steps :].any() and not columns[:, rows:].any()
+        numpy.testing.assert_array_equal(
+            columns[: plan.extra_steps, :rows], getattr(head, f"{name}_columns")
+        )
+    packed = found["value_codes"][0]
+    numpy.testing.assert_array_equal(packed, oracle.pack_values(head.value_codes))
+    numpy.testing.assert_array_equal(found["value_scales"][0], head.value_scales)
+    numpy.testing.assert_array_equal(found["value_means"][0], head.value_means)
+    shifts = found["smoothing_shifts"][0]
+    numpy.testing.assert_allclose(shifts, head.smoothing_shifts, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("numerics", NUMERICS.values(), ids=NUMERICS.keys())
+@pytest.mark.parametrize("inputs", INPUTS.values(), ids=INPUTS.keys())
+@pytest.mark.parametrize("options", [{}, dict(causal=True), dict(key_order="descending")])
+def test_end_to_end(inputs, numerics, options):
+    q, k, v = inputs()
+    numerics = Numerics(**numerics)
+    prepared = open_vc_attn.prepare_fp8(q, k, v, with_lse=True, numerics=numerics, **options)
+    out, lse = open_vc_attn.attention_fp8(prepared, return_lse=True)
+    decided, head = oracle_for(q, k, v, prepared.plans[0], numerics)
+    expected, expected_lse = oracle.attend(
+        head, decided, options.get("causal", False), options.get("key_order") != "descending"
+    )
+    assert relative_l2(out[:, 0], expected) < END_TO_END
+    seen = numpy.isfinite(expected_lse)
+    numpy.testing.assert_array_equal(numpy.isfinite(lse[0]), seen)
+    numpy.testing.assert_allclose(lse[0][seen], expected_lse[seen], rtol=1e-5, atol=LSE_ERROR)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    queries=st.integers(1, 520),
+    keys=st.integers(1, 520),
+    seed=st.integers(0, 99),
+    sharpness=st.floats(0.01, 200),
+    scale=st.floats(0.003, 3),
+    causal=st.booleans(),
+)
+def test_any_shape_and_scale(queries, keys, seed, sharpness, scale, causal):
+    q, k, v = peaked_qkv(queries, keys, seed, sharpness)
+    prepared = open_vc_attn.prepare_fp8(q, k, v, causal=causal, softmax_scale=scale)
+    decided, head = oracle_for(q, k, v, prepared.plans[0], Numerics(), scale)
+    found = prepared._sections()
+    numpy.testing.assert_array_equal(found["query_codes"][0, :queries], head.query_codes)
+    numpy.testing.assert_array_equal(found["key_codes"][0, :keys], head.key_codes)
+    numpy.testing.assert_array_equal(found["value_means"][0], head.value_means)
+    expected, _ = oracle.attend(head, decided, causal)
+    assert relative_l2(open_vc_attn.attention_fp8(prepared)[:, 0], expected) < END_TO_END
+
+
+def test_repair_rows_hold_the_largest_residuals():
+    q, k, v = peaked_qkv(140, 300, seed=5)
+    prepared = open_vc_attn.prepare_v_repair(q, k, v, budget=0.1)
+    decided, head = oracle_for(q, k, v, prepared.plans[0], Numerics())
+    found = prepared._sections()
+    rows = 30
+    assert prepared.repair_rows == rows
+    spread = head.value_scales * oracle.E4M3_MAX
+    multiplier = numpy.divide(
+        oracle.E4M3_MAX, spread, out=numpy.zeros_like(spread), where=spread > 0
+    )
+    coordinate = (v[:, 0] - head.value_means) * multiplier
+    residual = (coordinate - oracle.DECODED[head.value_codes]).astype(numpy.float32)
+    energy = numpy.square(residual.astype(numpy.float64) * head.value_scales).sum(1)
+    tokens = numpy.sort(numpy.argsort(-energy, kind="stable")[:rows])
+    extra = found["key_codes"][0, 384:]
+    numpy.testing.assert_array_equal(extra[:rows], head.key_codes[tokens])
+    assert not extra[rows:].any()
+    repaired = oracle.encode(residual[tokens])
+    numpy.testing.assert_array_equal(found["value_codes"][0][:, 384:], oracle.pack_values(repaired))
+    del decided
+
+
+def test_e4m3_codec_of_the_oracle():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = numpy.random.default_rng(0).standard_normal(100_000).astype(numpy.float32)
+    x = numpy.concatenate((x * numpy.exp2(numpy.arange(100_000) % 40 - 25), oracle.DECODED[:127]))
+    ties = (oracle.DECODED[:126] + oracle.DECODED[1:127]) / 2
+    x = numpy.concatenate((x, ties, -ties)).astype(numpy.float32)
+    expected = x.clip(-448, 448).astype(ml_dtypes.float8_e4m3fn).view(numpy.uint8)
+    numpy.testing.assert_array_equal(oracle.encode(x), expected)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What cannot be honoured is refused before any work, with the argument and the way out named."""
+
+import numpy
+import pytest
+from conftest import random_qkv
+
+import open_vc_attn
+from open_vc_attn import Numerics, attention, exact_attention, is_supported, prepare_v_repair
+
+Q, K, V = random_qkv(20, 30, dtype=numpy.float16)
+BATCHED = random_qkv(20, 30, batch=2, dtype=numpy.float16)
+
+
+def zeros(*shape):
+    return numpy.zeros(shape, numpy.float16)
+
+
+def byte_shifted(x):
+    return numpy.zeros(x.nbytes + 1, numpy.uint8)[1:].view(x.dtype).reshape(x.shape)
+
+
+def odd_strides(x):
+    return numpy.lib.stride_tricks.as_strided(x, (4, 2, 128), (513, 256, 2))
+
+
+INPUTS = [
+    # id, q, k, v, error, words of the message
+    ("list", [[1.0]], K, V, TypeError, "q must be a torch tensor.*not list"),
+    ("none", Q, None, V, TypeError, "k must be a torch tensor.*not NoneType"),
+    ("float64", Q.astype("f8"), K, V, TypeError, r"q has element type float64.*q\.astype"),
+    ("int", Q, K, V.astype("i4"), TypeError, "v has element type int32"),
+    ("mixed types", Q.astype("f4"), K, V, TypeError, "one element type, not float32, float16, fl"),
+    ("byte order", Q.astype(">f2"), K, V, TypeError, "q has foreign byte order"),
+    ("masked", numpy.ma.array(Q), K, V, TypeError, r"q is a masked array.*q\.filled\(\)"),
+    ("flat", Q[:, 0], K, V, ValueError, r"layout \[S, H, 128\] or \[B, S, H, 128\]"),
+    ("five axes", BATCHED[0][None], K, V, ValueError, r"layout \[S, H, 128\]"),
+    ("mixed ranks", BATCHED[0], K, V, ValueError, r"layout.*not shapes \(2, 20, 2, 128\), \(30,"),
+    ("byte address", byte_shifted(Q), K, V, ValueError, "q has an address or strides.*ascontig"),
+    ("byte strides", odd_strides(Q), K, V, ValueError, "q has an address or strides"),
+    ("channel stride", zeros(20, 2, 256)[..., ::2], K, V, ValueError, "q: .*channel stride 2"),
+    ("reversed channels", Q[..., ::-1], K, V, ValueError, "q: .*channel stride -1"),
+    ("no queries", Q[:0], K, V, ValueError, "q: shape .*axis of size 0"),
+    ("no keys", Q, K[:0], V[:0], ValueError, "k: shape .*axis of size 0"),
+    ("no heads", Q[:, :0], K, V, ValueError, "q: shape .*axis of size 0"),
+    ("wide head", *[zeros(20, 2, 512)] * 3, NotImplementedError, "D = 512; expected D = 128"),
+    ("narrow head", *[zeros(20, 2, 64)] * 3, NotImplementedError, "D = 64; .*Pad"),
+    ("grouped heads", zeros(20, 8, 128), K, V, NotImplementedError, "grouped-query"),
+    ("k and v differ", Q, K, V[:29], ValueError, "v: shape .*differs from k's"),
+    ("batches differ", BATCHED[0][:1], *BATCHED[1:], ValueError, "k: shape .*has batch 2"),
+]
+
+OPTIONS = [
+    ("mask", dict(attn_mask=None), TypeError, "attn_mask"),
+    ("dropout", dict(dropout_p=0.0), TypeError, "dropout_p"),
+    ("causal", dict(causal=1), TypeError, "causal must be True or False, not 1"),
+    ("scale 0", dict(softmax_scale=0), ValueError, "softmax_scale must be finite and > 0, not 0"),
+    ("scale -1", dict(softmax_scale=-1.0), ValueError, "softmax_scale must be finite and > 0"),
+    ("scale nan", dict(softmax_scale=float("nan")), ValueError, "softmax_scale .*not nan"),
+    ("scale inf", dict(softmax_scale=float("inf")), ValueError, "softmax_scale .*not inf"),
+    ("scale text", dict(softmax_scale="1"), TypeError, "softmax_scale must be a number, not str"),
+    ("scale bool", dict(softmax_scale=True), TypeError, "softmax_scale must be a number, not bool"),
+    ("order", dict(key_order="up"), ValueError, "key_order must be one of mid_window, descending"),
+    ("order type", dict(key_order=0), TypeError, "key_order must be a string"),
+    ("numerics", dict(numerics=3), TypeError, "numerics must be None, a Numerics or a mapping"),
+    ("field", dict(numerics={"hadamard": True}), TypeError, "numerics has no field hadamard; it"),
+    ("rotation", dict(numerics={"rotation": "yes"}), ValueError, "rotation must be one of never,"),
+    ("steps", dict(numerics={"max_extra_steps": 3}), ValueError, "must be 0, 1, 2 or 4, not 3"),
+    ("steps type", dict(numerics={"max_extra_steps": 2.0}), TypeError, "max_extra_steps must be an"),
+    ("smooth", dict(numerics={"smooth_keys": 1}), TypeError, "smooth_keys must be True or False"),
+    ("target", dict(numerics={"score_error_target": -1}), ValueError, "score_error_target .*>= 0"),
+    ("scales", dict(numerics={"value_scale": "row"}), ValueError, "value_scale must be one of per"),
+]
+
+
+@pytest.mark.parametrize("q, k, v, error, words", [c[1:] for c in INPUTS], ids=[c[0] for c in INPUTS])
+def test_inputs(q, k, v, error, words):
+    for function in (attention, open_vc_attn.prepare_fp8):
+        with pytest.raises(error, match=words):
+            function(q, k, v)
+    support = is_supported(q, k, v)
+    assert not support
+    with pytest.raises(error) as refusal:
+        attention(q, k, v)
+    assert support.reason == str(refusal.value)
+
+
+@pytest.mark.parametrize("options, error, words", [c[1:] for c in OPTIONS], ids=[c[0] for c in OPTIONS])
+def test_options(options, error, words):
+    for function in (attention, open_vc_attn.prepare_fp8):
+        with pytest.raises(error, match=words):
+            function(Q, K, V, **options)
+    if error is TypeError and "attn_mask" in options or "dropout_p" in options:
+        with pytest.raises(TypeError, match=words):
+            is_supported(Q, K, V, **options)
+    else:
+        assert not is_supported(Q, K, V, **options)
+
+
+def test_return_lse_must_be_a_bool():
+    with pytest.raises(TypeError, match="return_lse must be True or False, not 'yes'"):
+        attention(Q, K, V, return_lse="yes")
+
+
+def test_support_is_true_in_a_condition():
+    support = is_supported(Q, K, V, causal=True, softmax_scale=0.1, numerics=Numerics())
+    assert support and support.supported and support.reason == ""
+
+
+@pytest.mark.parametrize("budget", [-0.1, 1, 1.5, float("nan"), float("inf")])
+def test_budget_value(budget):
+    with pytest.raises(ValueError, match="0 <= budget < 1, not"):
+        prepare_v_repair(Q, K, V, budget=budget)
+
+
+@pytest.mark.parametrize("budget", [None, "0.1", True])
+def test_budget_type(budget):
+    with pytest.raises(TypeError, match="budget must be a number"):
+        prepare_v_repair(Q, K, V, budget=budget)
+
+
+def test_budget_is_required():
+    with pytest.raises(TypeError, match="budget"):
+        prepare_v_repair(Q, K, V)
+
+
+def test_repair_with_a_causal_mask():
+    with pytest.raises(NotImplementedError, match="causal mask"):
+        prepare_v_repair(Q, K, V, budget=0.1, causal=True)
+
+
+@pytest.mark.parametrize("row", [-1, 20])
+def test_exact_rows(row):
+    with pytest.raises(ValueError, match=f"rows has {row}; q has 20 queries"):
+        exact_attention(Q, K, V, [0, row])
+
+
+@pytest.mark.parametrize("threads, error", [(-1, ValueError), (1.5, TypeError), (True, TypeError)])
+def test_threads(threads, error):
+    with pytest.raises(error, match="threads must be"):
+        open_vc_attn.set_num_threads(threads)
+
+
+def test_numerics_is_frozen():
+    with pytest.raises(AttributeError):
+        Numerics().rotation = "never"
+
+
+def test_a_prepared_object_is_required():
+    with pytest.raises(TypeError, match=r"prepared must come from prepare_fp8\(\)"):
+        open_vc_attn.attention_fp8((Q, K, V))
+
+
+def test_lse_must_have_been_prepared():
+    prepared = open_vc_attn.prepare_fp8(Q, K, V)
+    with pytest.raises(ValueError, match="with_lse=True"):
+        open_vc_attn.attention_fp8(prepared, return_lse=True)
