@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "unit/cpu/prepare_reference.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "cpu/load_row.hpp"
+#include "numerics/canonical_sum.hpp"
+#include "numerics/hadamard.hpp"
+#include "numerics/key_permutation.hpp"
+#include "numerics/plan.hpp"
+#include "numerics/qk_quantize.hpp"
+#include "numerics/repair.hpp"
+#include "numerics/v_quantize.hpp"
+
+namespace openvc::test {
+namespace {
+
+using namespace numerics;
+using Row = std::array<float, kHeadDim>;
+using Rows = std::vector<Row>;
+
+Rows load(const TensorView& tensor, std::int64_t b, std::int64_t h) {
+  Rows rows(static_cast<std::size_t>(tensor.shape[kSequence]));
+  for (std::size_t s = 0; s < rows.size(); ++s) {
+    cpu::load_row(tensor, b, static_cast<std::int64_t>(s), h, rows[s].data());
+  }
+  return rows;
+}
+
+float channel_sum(const Rows& rows, std::size_t c) {
+  std::vector<float> values;
+  for (const Row& row : rows) values.push_back(row[c]);
+  return sum_tree(static_cast<std::int64_t>(values.size()),
+                  [&](std::int64_t i) -> float& { return values[static_cast<std::size_t>(i)]; });
+}
+
+float channel_squares(const Rows& rows, std::size_t c) {
+  std::vector<float> groups;
+  for (std::size_t first = 0; first < rows.size(); first += kReductionGroup) {
+    const auto count =
+        static_cast<int>(std::min<std::size_t>(rows.size() - first, kReductionGroup));
+    groups.push_back(sum_squares_group(
+        count, [&](int i) { return rows[first + static_cast<std::size_t>(i)][c]; }));
+  }
+  return sum_tree(static_cast<std::int64_t>(groups.size()),
+                  [&](std::int64_t i) -> float& { return groups[static_cast<std::size_t>(i)]; });
+}
+
+float row_squares(const Row& row) {
+  return row_sum_squares([&](int c) { return row[static_cast<std::size_t>(c)]; });
+}
+
+Extent extent_of(const Rows& rows) {
+  Extent extent;
+  for (const Row& row : rows) {
+    for (const float x : row)
+      extent.magnitude_bits = std::max(extent.magnitude_bits, magnitude_bits(x));
+    extent.row_sum_squares = std::max(extent.row_sum_squares, row_squares(row));
+  }
+  return extent;
+}
+
+/// One head of prepared inputs under construction.
+class Head {
+ public:
+  Head(const cpu::PrepareRequest& request, PreparedBytes& out, std::int64_t b, std::int64_t h)
+      : request_(request),
+        problem_(request.problem),
+        out_(out),
+        head_(b * request.problem.heads + h),
+        q_(load(request.q, b, h)),
+        k_(load(request.k, b, h)),
+        v_(load(request.v, b, h)) {}
+
+  void run() {
+    plan();
+    queries();
+    keys();
+    values();
+    if (problem_.repair_rows > 0) repair();
+  }
+
+ private:
+  void plan() {
+    ScoreStatistics statistics;
+    statistics.query = extent_of(q_);
+    statistics.key = extent_of(k_);
+    for (std::size_t c = 0; c < kHeadDim; ++c) {
+      statistics.query_squares[c] = channel_squares(q_, c);
+      statistics.key_sums[c] = channel_sum(k_, c);
+      statistics.key_squares[c] = channel_squares(k_, c);
+    }
+    plan_ = plan_scores(statistics, problem_.queries, problem_.keys, request_.softmax_scale,
+                        request_.numerics);
+    HeadPlan& description = out_.plans[static_cast<std::size_t>(head_)];
+    description.extra_steps = plan_.extra_steps;
+    description.rotated = plan_.rotated;
+    description.score_exponent = plan_.score_exponent;
+    description.predicted_score_error = std::sqrt(plan_.score_error_variance);
+    description.tail_correction = request_.numerics.tail_correction == Choice::always;
+    const schedule::HeadRule rule{static_cast<std::uint8_t>(plan_.score_exponent),
+                                  static_cast<std::uint8_t>(plan_.extra_steps),
+                                  description.tail_correction ? std::uint8_t{1} : std::uint8_t{0}};
+    std::memcpy(at(out_.layout.head_rules, head_ * 4), &rule, sizeof(rule));
+
+    const bool finite = extent_of(v_).finite();
+    float widest = 0.0f;
+    std::array<float, kHeadDim> spreads{};
+    for (std::size_t c = 0; c < kHeadDim; ++c) {
+      ChannelRange range;
+      range.sum = channel_sum(v_, c);
+      for (const Row& row : v_) {
+        range.max = std::max(range.max, row[c]);
+        range.min = std::min(range.min, row[c]);
+      }
+      codes_[c].mean = request_.numerics.centre_values ? channel_mean(range, problem_.keys) : 0.0f;
+      spreads[c] = channel_spread(range, codes_[c].mean);
+      widest = std::max(widest, spreads[c]);
+    }
+    for (std::size_t c = 0; c < kHeadDim; ++c) {
+      const bool per_head = request_.numerics.value_scale == ValueScale::per_head;
+      codes_[c] = channel_code(codes_[c].mean, per_head ? widest : spreads[c], finite);
+      const auto place = (head_ * kHeadDim + static_cast<std::int64_t>(c)) * 4;
+      std::memcpy(at(out_.layout.value_scales, place), &codes_[c].scale, 4);
+      std::memcpy(at(out_.layout.value_means, place), &codes_[c].mean, 4);
+    }
+  }
+
+  void queries() {
+    for (std::int64_t s = 0; s < problem_.queries; ++s) {
+      Row row = q_[static_cast<std::size_t>(s)];
+      if (request_.with_log_sum_exp) {
+        const float dot = row_dot([&](int c) { return row[static_cast<std::size_t>(c)]; },
+                                  [&](int c) { return plan_.key_means[c]; });
+        const float shift = request_.softmax_scale * dot;
+        std::memcpy(at(out_.layout.smoothing_shifts, (head_ * problem_.queries + s) * 4), &shift,
+                    4);
+      }
+      if (plan_.rotated) rotate(row, kQueryRotationScale);
+      const std::int64_t place = head_ * problem_.padded_queries() + s;
+      score_row(row, plan_.query_multiplier, out_.layout.query_codes, out_.layout.query_columns,
+                place, problem_.batch_heads() * problem_.padded_queries(), true);
+    }
+  }
+
+  void keys() {
+    for (std::int64_t s = 0; s < problem_.keys; ++s) {
+      Row row = k_[static_cast<std::size_t>(s)];
+      for (std::size_t c = 0; c < kHeadDim; ++c) row[c] = row[c] - plan_.key_means[c];
+      if (plan_.rotated) rotate(row, kKeyRotationScale);
+      score_row(row, plan_.key_multiplier, out_.layout.key_codes, out_.layout.key_columns,
+                head_ * problem_.padded_keys() + s, problem_.batch_heads() * problem_.padded_keys(),
+                false);
+    }
+  }
+
+  void values() {
+    for (std::int64_t s = 0; s < problem_.keys; ++s) {
+      for (std::size_t c = 0; c < kHeadDim; ++c) {
+        *value_byte(c, s) = e4m3_encode(coordinate(s, c));
+      }
+    }
+  }
+
+  void repair() {
+    std::vector<std::int64_t> order;
+    std::vector<float> scores;
+    for (std::int64_t s = 0; s < problem_.keys; ++s) {
+      Row error{};
+      for (std::size_t c = 0; c < kHeadDim; ++c) error[c] = residual(s, c) * codes_[c].scale;
+      order.push_back(s);
+      scores.push_back(row_squares(error));
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return repairs_before(scores[static_cast<std::size_t>(a)], a,
+                            scores[static_cast<std::size_t>(b)], b);
+    });
+    order.resize(static_cast<std::size_t>(problem_.repair_rows));
+    std::sort(order.begin(), order.end());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::int64_t row = problem_.key_blocks() * kKeyBlock + static_cast<std::int64_t>(i);
+      copy_key(order[i], row);
+      for (std::size_t c = 0; c < kHeadDim; ++c) {
+        *value_byte(c, row) = e4m3_encode(residual(order[i], c));
+      }
+    }
+  }
+
+  void copy_key(std::int64_t from, std::int64_t to) {
+    const std::int64_t first = head_ * problem_.padded_keys();
+    std::memcpy(at(out_.layout.key_codes, (first + to) * kHeadDim),
+                at(out_.layout.key_codes, (first + from) * kHeadDim), kHeadDim);
+    for (int step = 0; step < request_.numerics.max_extra_steps; ++step) {
+      const std::int64_t plane = (step * problem_.batch_heads()) * problem_.padded_keys() + first;
+      std::memcpy(at(out_.layout.key_columns, (plane + to) * kColumnsPerStep),
+                  at(out_.layout.key_columns, (plane + from) * kColumnsPerStep), kColumnsPerStep);
+    }
+  }
+
+  void score_row(const Row& row, float multiplier, std::size_t codes, std::size_t columns,
+                 std::int64_t place, std::int64_t plane, bool query) {
+    for (std::size_t c = 0; c < kHeadDim; ++c) {
+      *byte(codes, place * kHeadDim + static_cast<std::int64_t>(c)) =
+          quantize(row[c], multiplier).code;
+    }
+    for (int i = 0; i < plan_.extra_steps * kResidualChannelsPerStep; ++i) {
+      const int position = i % kResidualChannelsPerStep;
+      const Quantized x = quantize(row[plan_.residual_channels[i]], multiplier);
+      const std::int64_t first = (i / kResidualChannelsPerStep * plane + place) * kColumnsPerStep;
+      *byte(columns, first + (query ? query_low_column(position) : key_low_column(position))) =
+          encode_low(x);
+      *byte(columns, first + (query ? query_high_column(position) : key_high_column(position))) =
+          encode_high(x);
+    }
+  }
+
+  static void rotate(Row& row, float scale) {
+    hadamard(row.data());
+    for (float& x : row) x *= scale;
+  }
+
+  [[nodiscard]] float coordinate(std::int64_t s, std::size_t c) const {
+    return channel_coordinate(v_[static_cast<std::size_t>(s)][c], codes_[c]);
+  }
+
+  [[nodiscard]] float residual(std::int64_t s, std::size_t c) const {
+    return value_residual(coordinate(s, c), e4m3_encode(coordinate(s, c)));
+  }
+
+  std::byte* at(std::size_t section, std::int64_t offset) {
+    return out_.bytes.data() + section + offset;
+  }
+
+  std::uint8_t* byte(std::size_t section, std::int64_t offset) {
+    return reinterpret_cast<std::uint8_t*>(at(section, offset));
+  }
+
+  std::uint8_t* value_byte(std::size_t c, std::int64_t key) {
+    const std::int64_t channel = head_ * kHeadDim + static_cast<std::int64_t>(c);
+    return byte(out_.layout.value_codes, channel * problem_.padded_keys() + key - key % kKeyGroup +
+                                             slot_of_key(static_cast<int>(key % kKeyGroup)));
+  }
+
+  const cpu::PrepareRequest& request_;
+  const schedule::Problem& problem_;
+  PreparedBytes& out_;
+  std::int64_t head_;
+  Rows q_;
+  Rows k_;
+  Rows v_;
+  ScorePlan plan_;
+  std::array<ChannelCode, kHeadDim> codes_{};
+};
+
+PreparedBytes empty_block(const cpu::PrepareRequest& request) {
+  PreparedBytes result;
+  result.layout = schedule::prepared_layout(request.problem, request.numerics.max_extra_steps,
+                                            request.with_log_sum_exp);
+  result.bytes.resize(result.layout.bytes);
+  result.plans.resize(static_cast<std::size_t>(request.problem.batch_heads()));
+  return result;
+}
+
+}  // namespace
+
+PreparedBytes reference_prepare(const cpu::PrepareRequest& request) {
+  PreparedBytes result = empty_block(request);
+  for (std::int64_t b = 0; b < request.problem.batch; ++b) {
+    for (std::int64_t h = 0; h < request.problem.heads; ++h) Head(request, result, b, h).run();
+  }
+  return result;
+}
+
+PreparedBytes run_prepare(const cpu::PrepareRequest& request, int threads, std::uint8_t filler) {
+  constexpr std::size_t kGuard = schedule::kSectionAlignment;
+  constexpr std::byte kGuardByte{0x5C};
+  PreparedBytes result = empty_block(request);
+  const std::size_t size = result.bytes.size();
+  const auto release = [](std::byte* p) { ::operator delete (p, std::align_val_t{kGuard}); };
+  const std::unique_ptr<std::byte, decltype(release)> memory(
+      static_cast<std::byte*>(::operator new (size + 2 * kGuard, std::align_val_t{kGuard})),
+      release);
+  std::byte* block = memory.get() + kGuard;
+  std::fill_n(memory.get(), size + 2 * kGuard, kGuardByte);
+  std::fill_n(block, size, std::byte{filler});
+  cpu::ThreadPool pool(threads);
+  cpu::prepare(request, block, result.plans, pool);
+  const auto intact = [&](const std::byte* guard) {
+    return std::all_of(guard, guard + kGuard, [&](std::byte b) { return b == kGuardByte; });
+  };
+  EXPECT_TRUE(intact(memory.get())) << "wrote before the block";
+  EXPECT_TRUE(intact(block + size)) << "wrote behind the block";
+  std::copy_n(block, size, result.bytes.begin());
+  return result;
+}
+
+std::vector<Section> sections(const cpu::PrepareRequest& request) {
+  const schedule::Problem& p = request.problem;
+  const auto layout =
+      schedule::prepared_layout(p, request.numerics.max_extra_steps, request.with_log_sum_exp);
+  const auto bh = static_cast<std::size_t>(p.batch_heads());
+  const std::size_t queries = bh * static_cast<std::size_t>(p.padded_queries());
+  const std::size_t keys = bh * static_cast<std::size_t>(p.padded_keys());
+  const std::size_t columns = static_cast<std::size_t>(request.numerics.max_extra_steps) *
+                              static_cast<std::size_t>(kColumnsPerStep);
+  std::vector<Section> all;
+  const auto add = [&](const char* name, std::size_t begin, std::size_t bytes) {
+    all.push_back({name, begin, begin + bytes});
+  };
+  add("query_codes", layout.query_codes, queries * kHeadDim);
+  add("key_codes", layout.key_codes, keys * kHeadDim);
+  add("value_codes", layout.value_codes, keys * kHeadDim);
+  add("query_columns", layout.query_columns, queries * columns);
+  add("key_columns", layout.key_columns, keys * columns);
+  add("head_rules", layout.head_rules, bh * sizeof(schedule::HeadRule));
+  add("value_scales", layout.value_scales, bh * kHeadDim * sizeof(float));
+  add("value_means", layout.value_means, bh * kHeadDim * sizeof(float));
+  if (request.with_log_sum_exp) {
+    add("smoothing_shifts", layout.smoothing_shifts,
+        bh * static_cast<std::size_t>(p.queries) * sizeof(float));
+  }
+  return all;
+}
+
+std::string first_difference(const cpu::PrepareRequest& request, const PreparedBytes& a,
+                             const PreparedBytes& b) {
+  for (const Section& section : sections(request)) {
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      if (a.bytes[i] == b.bytes[i]) continue;
+      return section.name + " byte " + std::to_string(i - section.begin) + ": " +
+             std::to_string(std::to_integer<int>(a.bytes[i])) + " and " +
+             std::to_string(std::to_integer<int>(b.bytes[i]));
+    }
+  }
+  return {};
+}
+
+}  // namespace openvc::test
