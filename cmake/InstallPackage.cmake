@@ -12,10 +12,9 @@ endif()
 
 set(package_directory "${CMAKE_INSTALL_LIBDIR}/cmake/openvc")
 get_property(kernel_libraries GLOBAL PROPERTY OPENVC_KERNEL_LIBRARIES)
-set(exported openvc)
+set(exported openvc openvc_headers openvc_numeric_flags)
 if(NOT BUILD_SHARED_LIBS)
-  list(APPEND exported openvc_headers openvc_numeric_flags openvc_warnings openvc_numerics
-       openvc_schedule openvc_cpu)
+  list(APPEND exported openvc_warnings openvc_numerics openvc_schedule openvc_cpu)
   if(OPENVC_WITH_CUDA)
     list(TRANSFORM kernel_libraries PREPEND openvc_)
     list(APPEND exported openvc_cuda_host ${kernel_libraries})
