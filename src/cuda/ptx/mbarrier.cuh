@@ -28,9 +28,9 @@ __device__ __forceinline__ std::uint32_t mapa(std::uint32_t address, std::uint32
 
 /// Arrives on a barrier of any block of the cluster (an address from mapa).
 ///
-/// Block scope on purpose: what the barrier orders is the reading of a tile by wgmma, complete since
-/// its wait, against the copy engine. Cluster scope would make every arrival a full memory fence
-/// (MEMBAR in the main loop), which costs more than multicast saves.
+/// Block scope on purpose: what the barrier orders is the reading of a tile by wgmma, complete
+/// since its wait, against the copy engine. Cluster scope would make every arrival a full memory
+/// fence (MEMBAR in the main loop), which costs more than multicast saves.
 __device__ __forceinline__ void mbarrier_arrive_cluster(std::uint32_t remote_barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_barrier) : "memory");
 }
@@ -43,8 +43,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t barrier,
 
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(std::uint32_t remote_barrier,
                                                                   std::uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(
-                   remote_barrier),
+  asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
                "r"(bytes)
                : "memory");
 }

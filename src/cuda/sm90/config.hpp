@@ -37,16 +37,18 @@ static_assert(kWarpgroupThreads * (kLoaderRegisters + kConsumerWarpgroups * kCon
 // Tile sizes.
 inline constexpr int kRowsPerWarpgroup = 64;
 inline constexpr int kRowsPerBlock = kConsumerWarpgroups * kRowsPerWarpgroup;
-inline constexpr int kStepBytes = numerics::kColumnsPerStep;           // one k-step of a product
-inline constexpr int kScoreSteps = numerics::kHeadDim / kStepBytes;    // k-steps of Q K^T
-inline constexpr int kValueSteps = numerics::kKeyBlock / kStepBytes;   // k-steps of P V
-inline constexpr int kOnesRows = 8;  // rows of ones under every V tile: their product is the row sum
+inline constexpr int kStepBytes = numerics::kColumnsPerStep;          // one k-step of a product
+inline constexpr int kScoreSteps = numerics::kHeadDim / kStepBytes;   // k-steps of Q K^T
+inline constexpr int kValueSteps = numerics::kKeyBlock / kStepBytes;  // k-steps of P V
+inline constexpr int kOnesRows =
+    8;  // rows of ones under every V tile: their product is the row sum
 inline constexpr int kSharedMemoryLimit = 232'448;  // bytes a block can opt in to on sm_90
 
-/// Choices to be measured against each other.
+/// Choices to be measured against each other. Kernels are templates over a type whose kValue is one
+/// of these.
 struct KernelConfig {
-  int cluster_size = 2;       // blocks that share K and V tiles by multicast: 1 or 2
-  int max_extra_steps = 0;    // planes of residual columns that fit into a stage
+  int cluster_size = 2;     // blocks that share K and V tiles by multicast: 1 or 2
+  int max_extra_steps = 0;  // planes of residual columns that fit into a stage
   int key_stages = 5;
   int value_stages = 5;
   bool query_in_registers = false;  // A operand of Q K^T from registers instead of shared memory

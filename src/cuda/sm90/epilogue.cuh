@@ -43,8 +43,8 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&values)[4]) {
 }
 
 /// Stores the two rows of a thread. `row` is row g; rows at or beyond the last query are skipped.
-template <KernelConfig kConfig>
-__device__ __forceinline__ void store_rows(const Consumer<kConfig>& c, std::int64_t batch_head) {
+template <class Config>
+__device__ __forceinline__ void store_rows(const Consumer<Config>& c, std::int64_t batch_head) {
   const Parameters& p = c.parameters;
   const int quad_lane = static_cast<int>(threadIdx.x) % 4;
   const std::int64_t batch = batch_head / p.problem.heads;
@@ -90,7 +90,8 @@ __device__ __forceinline__ void store_rows(const Consumer<kConfig>& c, std::int6
       if (exists) {
         std::uint16_t* target = output + 8 * (group + quad_lane);
         if (p.output_vectorised) {
-          *reinterpret_cast<uint4*>(target) = make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
+          *reinterpret_cast<uint4*>(target) =
+              make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
         } else {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {

@@ -16,10 +16,11 @@
 namespace openvc::cuda::sm90 {
 
 /// Work of one computing warpgroup: scan, repair, output, for every work item of the cluster.
-template <KernelConfig kConfig>
-__device__ __forceinline__ void compute(const Parameters& parameters, Storage<kConfig>& shared,
+template <class Config>
+__device__ __forceinline__ void compute(const Parameters& parameters, Storage<Config>& shared,
                                         const BlockPlace& place, int warpgroup) {
-  Consumer<kConfig> c{parameters, shared, place, warpgroup};
+  constexpr KernelConfig kConfig = Config::kValue;
+  Consumer<Config> c{parameters, shared, place, warpgroup};
   const schedule::Problem& problem = parameters.problem;
   const schedule::WorkQueue queue(problem, kRowsPerBlock * kConfig.cluster_size);
   if (kConfig.ping_pong && warpgroup == 1) c.pass_turn();  // the first turn is warpgroup 0's
@@ -32,7 +33,7 @@ __device__ __forceinline__ void compute(const Parameters& parameters, Storage<kC
     c.query_parity ^= 1;
     if constexpr (kConfig.query_in_registers) c.load_query_fragments();
 
-    // First the tiles of the softmax, then those of the repair, which add to the numerator only.
+      // First the tiles of the softmax, then those of the repair, which add to the numerator only.
 #pragma unroll 1
     for (int begin = 0;;) {
       const TileSequence tiles = c.tiles();
@@ -50,11 +51,12 @@ __device__ __forceinline__ void compute(const Parameters& parameters, Storage<kC
   if (kConfig.ping_pong && warpgroup == 0) c.wait_turn();  // takes the last turn: none stays open
 }
 
-template <KernelConfig kConfig>
+template <class Config>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_kernel(const __grid_constant__ Parameters parameters) {
+  constexpr KernelConfig kConfig = Config::kValue;
   extern __shared__ std::uint8_t dynamic_shared[];
-  auto& shared = *reinterpret_cast<Storage<kConfig>*>(
+  auto& shared = *reinterpret_cast<Storage<Config>*>(
       dynamic_shared + (1024u - ptx::shared_address(dynamic_shared) % 1024u) % 1024u);
   BlockPlace place;
   if constexpr (kConfig.cluster_size > 1) place.rank = ptx::cluster_block_rank();
@@ -80,8 +82,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   // writes them.
   constexpr std::uint32_t kFourOnes = 0x3838'3838u;  // E4M3 1.0
   constexpr int kOnesWords = kOnesRows * numerics::kKeyBlock / 4;
-  for (int i = static_cast<int>(threadIdx.x); i < kConfig.value_stages * kOnesWords; i += kThreads) {
-    reinterpret_cast<std::uint32_t*>(shared.values[i / kOnesWords].ones)[i % kOnesWords] = kFourOnes;
+  for (int i = static_cast<int>(threadIdx.x); i < kConfig.value_stages * kOnesWords;
+       i += kThreads) {
+    reinterpret_cast<std::uint32_t*>(shared.values[i / kOnesWords].ones)[i % kOnesWords] =
+        kFourOnes;
   }
   ptx::fence_proxy_async_shared();
   __syncthreads();
@@ -93,12 +97,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp < kWarpgroupWarps) {
     ptx::setmaxnreg_dec<kLoaderRegisters>();
     if (ptx::elect_sync()) {
-      Loader<kConfig>{parameters, shared, place}.run(static_cast<LoaderRole>(warp));
+      Loader<Config>{parameters, shared, place}.run(static_cast<LoaderRole>(warp));
     }
     __syncwarp();
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();
-    compute<kConfig>(parameters, shared, place, warp / kWarpgroupWarps - 1);
+    compute<Config>(parameters, shared, place, warp / kWarpgroupWarps - 1);
   }
   if constexpr (kConfig.cluster_size > 1) {
     // No block may leave while another still sends to its shared memory.

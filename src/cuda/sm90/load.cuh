@@ -42,9 +42,10 @@ struct TileSequence {
   }
 };
 
-template <KernelConfig kConfig>
+template <class Config>
 struct Loader {
-  using Shared = Storage<kConfig>;
+  static constexpr KernelConfig kConfig = Config::kValue;
+  using Shared = Storage<Config>;
   static constexpr std::uint32_t kKeyOwner = 0;
   static constexpr std::uint32_t kValueOwner = kConfig.cluster_size - 1;
   static constexpr auto kAllBlocks = static_cast<std::uint16_t>((1 << kConfig.cluster_size) - 1);
@@ -124,14 +125,14 @@ struct Loader {
     for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
       const int steps = extra_steps(work.batch_head);
       const auto head = static_cast<int>(work.batch_head);
-      const TileSequence tiles(parameters.problem, query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      const TileSequence tiles(parameters.problem,
+                               query_tile * kRowsPerBlock / numerics::kQueryBlock);
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.keys[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.key_full[ring.stage]);
         const int row = tiles.block(i) * numerics::kKeyBlock;
         ptx::mbarrier_wait(ptx::shared_address(&shared.key_empty[ring.stage]), ring.parity);
-        expect(full, sizeof(stage.codes) +
-                         static_cast<std::uint32_t>(steps) * Shared::kColumnTile);
+        expect(full, sizeof(stage.codes) + static_cast<std::uint32_t>(steps) * Shared::kColumnTile);
         copy(stage.codes, parameters.key_map, full, 0, row, head);
         if constexpr (kConfig.max_extra_steps > 0) {
           for (int step = 0; step < steps; ++step) {
@@ -148,7 +149,8 @@ struct Loader {
     schedule::RingState<kConfig.value_stages> ring{.parity = 1};
     for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
       const auto head = static_cast<int>(work.batch_head);
-      const TileSequence tiles(parameters.problem, query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      const TileSequence tiles(parameters.problem,
+                               query_tile * kRowsPerBlock / numerics::kQueryBlock);
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.values[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.value_full[ring.stage]);

@@ -33,9 +33,10 @@ inline constexpr int kAccumulatorRegisters = kValueColumns / 2;
 inline constexpr int kLowSum = numerics::kHeadDim / 2;
 inline constexpr int kHighSum = numerics::kHeadDim / 2 + 2;
 
-template <KernelConfig kConfig>
+template <class Config>
 struct Consumer {
-  using Shared = Storage<kConfig>;
+  static constexpr KernelConfig kConfig = Config::kValue;
+  using Shared = Storage<Config>;
   enum class Buffer { a, b };
 
   const Parameters& parameters;
@@ -63,7 +64,9 @@ struct Consumer {
   RowPair::Factors growth;  // still to be applied to `accumulator`
   RowPair rows;
 
-  [[nodiscard]] __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpThreads; }
+  [[nodiscard]] __device__ static int lane() {
+    return static_cast<int>(threadIdx.x) % kWarpThreads;
+  }
   [[nodiscard]] __device__ static int warp() {
     return static_cast<int>(threadIdx.x) / kWarpThreads % kWarpgroupWarps;
   }
@@ -77,8 +80,8 @@ struct Consumer {
   }
 
   [[nodiscard]] __device__ TileSequence tiles() const {
-    return TileSequence(parameters.problem,
-                        static_cast<std::int64_t>(query_tile) * kRowsPerBlock / numerics::kQueryBlock);
+    return TileSequence(parameters.problem, static_cast<std::int64_t>(query_tile) * kRowsPerBlock /
+                                                numerics::kQueryBlock);
   }
 
   /// Blocks that the query block of this tile visits under a causal mask.
@@ -158,13 +161,13 @@ struct Consumer {
   __device__ void release_keys() {
     constexpr std::uint32_t kStages = kConfig.key_stages;
     const std::uint32_t stage = key_ring.stage + (key_ring.stage < kAge ? kStages : 0) - kAge;
-    release(shared.key_empty[stage], Loader<kConfig>::kKeyOwner);
+    release(shared.key_empty[stage], Loader<Config>::kKeyOwner);
   }
 
   __device__ void release_values() {
     constexpr std::uint32_t kStages = kConfig.value_stages;
     const std::uint32_t stage = value_ring.stage + (value_ring.stage < 1 ? kStages : 0) - 1;
-    release(shared.value_empty[stage], Loader<kConfig>::kValueOwner);
+    release(shared.value_empty[stage], Loader<Config>::kValueOwner);
   }
 
   // ---- products -------------------------------------------------------------------------------

@@ -11,7 +11,8 @@
 #include "schedule/prepared_layout.hpp"
 
 // From a score fragment to a probability fragment, in packed binary16. This is the contract of
-// numerics/online_softmax.hpp in the instructions of the machine; a test compares them byte by byte.
+// numerics/online_softmax.hpp in the instructions of the machine; a test compares them byte by
+// byte.
 //
 // A wgmma accumulator of binary16 gives thread t = lane % 4 of a quad two rows, g and g + 8:
 //
@@ -35,10 +36,10 @@ using Scores = std::uint32_t[kScoreRegisters];
 using Probabilities = std::uint32_t[kProbabilityRegisters];
 
 // Packed binary16 constants; code units are counted in steps of 2^-24 (numerics/exp_cast.hpp).
-inline constexpr std::uint32_t kOneCode = 0x0001'0001u;         // 1 code, and the factor 2^-24
-inline constexpr std::uint32_t kPeakCodes = 0x007E'007Eu;       // 126 codes
-inline constexpr std::uint32_t kTailIntercept = 0x0004'0004u;   // 4 codes
-inline constexpr std::uint32_t kTailSlope = 0x3400'3400u;       // 1/4
+inline constexpr std::uint32_t kOneCode = 0x0001'0001u;        // 1 code, and the factor 2^-24
+inline constexpr std::uint32_t kPeakCodes = 0x007E'007Eu;      // 126 codes
+inline constexpr std::uint32_t kTailIntercept = 0x0004'0004u;  // 4 codes
+inline constexpr std::uint32_t kTailSlope = 0x3400'3400u;      // 1/4
 inline constexpr std::uint32_t kMinusInfinities = 0xFC00'FC00u;
 inline constexpr std::uint32_t kSigns = 0x8000'8000u;
 static_assert(kPeakCodes == numerics::kPeakCode * kOneCode);
@@ -132,8 +133,8 @@ __device__ __forceinline__ std::uint32_t block_max(const Scores& scores, const R
     }
     low = ptx::max3_s16x2(low, low, scores[kLast + 2]);
     high = ptx::max3_s16x2(high, high, scores[kLast + 3]);
-    std::uint32_t both = ptx::max3_s16x2(ptx::prmt<0x5410>(low, high), ptx::prmt<0x7632>(low, high),
-                                         rows.row_max);
+    std::uint32_t both =
+        ptx::max3_s16x2(ptx::prmt<0x5410>(low, high), ptx::prmt<0x7632>(low, high), rows.row_max);
     std::uint32_t other = __shfl_xor_sync(0xFFFF'FFFFu, both, 1);
     both = ptx::max3_s16x2(both, both, other);
     other = __shfl_xor_sync(0xFFFF'FFFFu, both, 2);

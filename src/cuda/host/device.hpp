@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace openvc::cuda {
+
+/// What a launch needs to know about a device.
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string name;
+  int major = 0;  // compute capability
+  int minor = 0;
+  int multiprocessors = 0;
+};
+
+/// Number of usable devices; 0 without a driver. Never throws, initialises no context.
+int device_count() noexcept;
+
+/// Attributes of a device, read once per process.
+const DeviceInfo& device_info(int ordinal);
+
+/// Makes a device current for a scope and restores the previous one.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int ordinal);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = -1;
+};
+
+}  // namespace openvc::cuda

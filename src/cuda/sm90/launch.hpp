@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+
+#include "openvc/tensor_view.hpp"
+#include "schedule/prepared_layout.hpp"
+
+namespace openvc::cuda::sm90 {
+
+/// Why a device of this compute capability cannot run the Hopper kernel; empty if it can.
+std::string refusal(int major, int minor);
+
+/// Queues FP8 attention of prepared inputs on a stream of the output's device.
+///
+/// `inputs` and `log_sum_exp` ([B, H, Sq] floats or null) are device memory; out is
+/// [B, Sq, H, kHeadDim], bfloat16 or float16, any strides with channel stride 1. Allocates nothing,
+/// waits for nothing, can be captured into a CUDA graph. Throws openvc::Error.
+void launch(const schedule::PreparedView& inputs, const MutableTensorView& out, float* log_sum_exp,
+            void* stream);
+
+}  // namespace openvc::cuda::sm90
