@@ -20,6 +20,8 @@ using numerics::kHeadDim;
 
 // Constants of the published method.
 constexpr std::int64_t kScaleBlock = 128;
+constexpr std::int64_t kQueryBlock = 128;
+constexpr std::int64_t kMidWindowBlocks = 4;
 constexpr double kPeakCode = 120.0;
 constexpr double kBeta = -0.35;
 constexpr float kSmallestAmax = 1e-12f;
@@ -38,6 +40,17 @@ float largest_magnitude(const std::vector<float>& values) {
   float largest = kSmallestAmax;
   for (const float x : values) largest = std::max(largest, std::abs(x));
   return largest;
+}
+
+/// From just right of the query's own block down to 0, then the rest from the last block downwards.
+schedule::Traversal reference_order(const schedule::Problem& problem, std::int64_t query) {
+  const std::int64_t blocks =
+      numerics::ceil_div(schedule::visible_keys(problem, query), kScaleBlock);
+  const std::int64_t last = std::max<std::int64_t>(blocks - 1, 0);
+  if (problem.mask == Mask::causal) return {blocks, last};
+  const std::int64_t query_blocks = numerics::ceil_div(problem.queries, kQueryBlock);
+  const std::int64_t own = query / kQueryBlock * blocks / query_blocks;
+  return {blocks, std::min(own + kMidWindowBlocks, last)};
 }
 
 float round_to_grid(float x, float amax) {
@@ -80,7 +93,7 @@ ReferenceHead::ReferenceHead(const HeadInputs& inputs, std::span<const std::int6
 void ReferenceHead::cast_row(std::int64_t query, const double* products, float query_scale,
                              double* weights, double& sum) const {
   const std::int64_t visible = schedule::visible_keys(problem_, query);
-  const schedule::Traversal order = schedule::traversal(problem_, query / numerics::kQueryBlock);
+  const schedule::Traversal order = reference_order(problem_, query);
   const auto score = [&](std::int64_t j) {
     return products[j] * gain_ * query_scale *
            key_scales_[static_cast<std::size_t>(j / kScaleBlock)];
