@@ -150,6 +150,13 @@ TEST(Utf8, FindsTheFirstMalformedByte) {
   }
 }
 
+TEST(Utf8, DoesNotLookBehindTheEnd) {
+  // What follows the end would complete the sequence.
+  EXPECT_EQ(find_invalid_utf8(std::string_view("a\xc2\x80").substr(0, 2)), 1u);
+  EXPECT_EQ(find_invalid_utf8(std::string_view("a\xe0\xa0\x80").substr(0, 3)), 1u);
+  EXPECT_EQ(find_invalid_utf8(std::string_view("a\xf0\x90\x80\x80").substr(0, 4)), 1u);
+}
+
 TEST(Utf8, AppendedCodePointsAreWellFormed) {
   for (const std::uint32_t code_point :
        {0x0u, 0x7fu, 0x80u, 0x7ffu, 0x800u, 0xd7ffu, 0xe000u, 0xffffu, 0x10000u, 0x10ffffu}) {

@@ -80,7 +80,13 @@ TEST(CanHold, RefusesOtherNumbersOfTheSameSize) {
   EXPECT_FALSE(can_hold<double>(StoredType::complex64));
   EXPECT_FALSE(can_hold<std::int32_t>(StoredType::float32));
   EXPECT_FALSE(can_hold<bool>(StoredType::boolean));
+}
+
+TEST(CanHold, RefusesOtherSizes) {
   EXPECT_FALSE(can_hold<float>(StoredType::float64));
+  EXPECT_FALSE(can_hold<std::int32_t>(StoredType::int16));
+  EXPECT_FALSE(can_hold<std::uint16_t>(StoredType::float32));
+  EXPECT_FALSE(can_hold<RawBfloat16>(StoredType::uint8));
 }
 
 TEST(CopyElements, ReadsUnalignedBytes) {
