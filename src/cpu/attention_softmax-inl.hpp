@@ -119,8 +119,10 @@ inline bool raise_maxima(const CastTask& task, int v) {
 HWY_INLINE hn::Mask<FloatTag> uncovered_rows(const CastTask& task, int v) {
   const FloatTag d;
   const auto row_max = hn::Load(d, task.rows->row_max + task.first_query + v * kLanes);
-  if (task.repair) return hn::Gt(round_to_half(hn::Load(d, task.block_max + v * kLanes)), row_max);
-  return hn::Eq(row_max, hn::Set(d, numerics::infinity()));
+  const auto infinite = hn::Eq(row_max, hn::Set(d, numerics::infinity()));
+  if (!task.repair) return infinite;
+  const auto block_max = round_to_half(hn::Load(d, task.block_max + v * kLanes));
+  return hn::Or(infinite, hn::Gt(block_max, row_max));
 }
 
 template <bool kWide, bool kTail>

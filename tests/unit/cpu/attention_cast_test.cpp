@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "cpu/aligned_buffer.hpp"
+#include "cpu/attention_kernel.hpp"
+#include "numerics/e4m3.hpp"
+#include "numerics/half.hpp"
+#include "numerics/key_permutation.hpp"
+#include "numerics/online_softmax.hpp"
+
+// The vector code must give the bytes of numerics::probability_code().
+namespace openvc::cpu {
+namespace {
+
+using numerics::kKeyBlock;
+using numerics::ProbabilityRule;
+using numerics::RowState;
+
+float half(std::uint32_t bits) {
+  return numerics::half_to_float(static_cast<std::uint16_t>(bits));
+}
+
+/// One tile of scores, its rows' state, and what the kernel made of both.
+class Tile {
+ public:
+  explicit Tile(const AttentionKernel& kernel)
+      : kernel_(kernel),
+        scores_(static_cast<std::size_t>(kKeyBlock * kernel.group)),
+        block_max_(static_cast<std::size_t>(kernel.group)),
+        probabilities_(kernel.word_bytes(kKeyBlock * kernel.group)) {}
+
+  float& score(int key, int lane) { return scores_.data()[key * kernel_.group + lane]; }
+  void set_row(int lane, const RowState& row) { rows_.set_row(row_index(lane), row); }
+  [[nodiscard]] RowState row(int lane) const { return rows_.row(row_index(lane)); }
+  [[nodiscard]] float factor(int lane) const { return rows_.factor[row_index(lane)]; }
+
+  /// Returns whether a factor was reported.
+  bool cast(const ProbabilityRule& rule, bool repair, int used_keys = kKeyBlock) {
+    bool has_nan = false;
+    for (int lane = 0; lane < kernel_.group; ++lane) {
+      // Unrounded, as the kernel's maximum is: it may lie between two binary16 numbers.
+      float maximum = -numerics::infinity();
+      for (int key = 0; key < used_keys; ++key) {
+        const float x = score(key, lane);
+        has_nan = has_nan || x != x;
+        maximum = std::max(maximum, x);
+      }
+      block_max_.data()[lane] = maximum;
+    }
+    return kernel_.cast({.scores = scores_.data(),
+                         .block_max = block_max_.data(),
+                         .used_keys = used_keys,
+                         .rule = rule,
+                         .has_nan = has_nan,
+                         .repair = repair,
+                         .rows = &rows_,
+                         .first_query = kernel_.group,
+                         .probabilities = probabilities_.data()});
+  }
+
+  /// Byte of the probability that the kernel stored for a key.
+  [[nodiscard]] std::uint8_t code(int key, int lane) const {
+    const int slot = numerics::slot_of_key(key);
+    const int elements = kernel_.word_elements;
+    std::uint32_t word = 0;
+    std::memcpy(&word,
+                probabilities_.data() +
+                    static_cast<std::size_t>(slot / elements * kernel_.group + lane) * sizeof(word),
+                sizeof(word));
+    if (elements == 2) word = slot % 2 == 0 ? word << 16 : word & 0xFFFF'0000u;
+    const float value = numerics::float_from_bits(word);
+    return value != value ? numerics::kNanProbability : numerics::e4m3_encode(value);
+  }
+
+ private:
+  // The second group of a block: the first one must stay untouched.
+  [[nodiscard]] int row_index(int lane) const { return kernel_.group + lane; }
+
+  const AttentionKernel& kernel_;
+  AlignedBuffer<float> scores_;
+  AlignedBuffer<float> block_max_;
+  AlignedBuffer<std::byte> probabilities_;
+  RowStates rows_{};
+};
+
+constexpr ProbabilityRule kRules[] = {
+    {0, false}, {0, true}, {1, false}, {1, true}, {7, false}, {31, true}};
+
+/// All binary16 numbers that are not NaN, in ascending order, then the NaN.
+std::vector<float> all_halves() {
+  std::vector<float> values;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) values.push_back(half(bits));
+  std::stable_sort(values.begin(), values.end(), [](float a, float b) {
+    if (a != a || b != b) return a == a && b != b;
+    return a < b;
+  });
+  return values;
+}
+
+RowState state_at(float row_max, const ProbabilityRule& rule) {
+  RowState row;
+  numerics::raise_row_max(row, row_max, rule);
+  row.sum = 1000.0f;
+  return row;
+}
+
+// Rows that keep their maximum: every binary16 score against maxima of all sizes.
+TEST(AttentionCast, EveryScoreGivesTheByteOfTheContract) {
+  const std::vector<float> values = all_halves();
+  const float maxima[] = {-numerics::infinity(), -65504.0f, -2049.0f, -126.5f, -0.25f, 0.0f,
+                          half(1),  0.5f,     1.0f,     119.5f,  126.0f, 1000.0f,
+                          2046.0f,  3001.0f,  33333.0f, 65504.0f, numerics::infinity()};
+  for (const AttentionKernel* kernel : all_attention_kernels()) {
+    Tile tile(*kernel);
+    const auto tile_size = static_cast<std::size_t>(kKeyBlock * kernel->group);
+    for (const ProbabilityRule& rule : kRules) {
+      for (float maximum : maxima) {
+        const RowState state = state_at(half(numerics::float_to_half(maximum)), rule);
+        for (std::size_t first = 0; first < values.size(); first += tile_size) {
+          // A lane takes neighbours, so that most lanes hold no score beyond the maximum.
+          const auto at = [&](int key, int lane) {
+            const std::size_t i = first + static_cast<std::size_t>(lane * kKeyBlock + key);
+            return values[std::min(i, values.size() - 1)];
+          };
+          for (int lane = 0; lane < kernel->group; ++lane) {
+            tile.set_row(lane, state);
+            for (int key = 0; key < kKeyBlock; ++key) tile.score(key, lane) = at(key, lane);
+          }
+          tile.cast(rule, true);
+          for (int lane = 0; lane < kernel->group; ++lane) {
+            ASSERT_EQ(tile.row(lane).sum, state.sum);
+            for (int key = 0; key < kKeyBlock; ++key) {
+              ASSERT_EQ(int{tile.code(key, lane)},
+                        int{numerics::probability_code(at(key, lane), state, rule)})
+                  << kernel->name << " exponent " << rule.score_exponent << " tail "
+                  << rule.tail_correction << " maximum " << maximum << " score " << at(key, lane);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Random walks over several blocks: bytes, state and factor of every row.
+void expect_walk(const AttentionKernel& kernel, const ProbabilityRule& rule, float size,
+                 bool with_special, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  Tile tile(kernel);
+  std::vector<RowState> rows(static_cast<std::size_t>(kernel.group));
+  for (int lane = 0; lane < kernel.group; ++lane) tile.set_row(lane, RowState{});
+  for (int step = 0; step < 8; ++step) {
+    const int used = step == 5 ? 48 : kKeyBlock;
+    for (int lane = 0; lane < kernel.group; ++lane) {
+      // Some rows see nothing at first.
+      const bool masked = lane % 5 == 0 && step < 3;
+      for (int key = 0; key < used; ++key) {
+        float x = half(numerics::float_to_half(normal(generator) * size));
+        if (masked || generator() % 16 == 0) x = -numerics::infinity();
+        if (with_special && generator() % 500 == 0) x = numerics::infinity();
+        if (with_special && step % 2 == 1 && generator() % 500 == 0) x = numerics::quiet_nan();
+        tile.score(key, lane) = x;
+      }
+    }
+    const bool rescaled = tile.cast(rule, false, used);
+    for (int lane = 0; lane < kernel.group; ++lane) {
+      SCOPED_TRACE(::testing::Message() << kernel.name << " exponent " << rule.score_exponent
+                                        << " tail " << rule.tail_correction << " size " << size
+                                        << " step " << step << " lane " << lane);
+      RowState& row = rows[static_cast<std::size_t>(lane)];
+      float maximum = -numerics::infinity();
+      for (int key = 0; key < used; ++key) {
+        if (tile.score(key, lane) > maximum) maximum = tile.score(key, lane);
+      }
+      const float factor = numerics::raise_row_max(row, maximum, rule);
+      double sum = 0.0;
+      for (int key = 0; key < used; ++key) {
+        const std::uint8_t code = numerics::probability_code(tile.score(key, lane), row, rule);
+        sum += numerics::e4m3_decode(code);
+        ASSERT_EQ(int{tile.code(key, lane)}, int{code}) << "key " << key;
+      }
+      row.sum += static_cast<float>(sum);
+      const float reported = rescaled ? tile.factor(lane) : 1.0f;
+      ASSERT_TRUE(reported == factor || (factor != factor && reported != reported));
+      ASSERT_EQ(numerics::float_bits(tile.row(lane).row_max), numerics::float_bits(row.row_max));
+      ASSERT_EQ(tile.row(lane).offset, row.offset);
+      if (row.sum == row.sum) {
+        ASSERT_EQ(tile.row(lane).sum, row.sum);
+      } else {
+        ASSERT_NE(tile.row(lane).sum, tile.row(lane).sum);
+      }
+    }
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(AttentionCast, RowsWalkLikeTheContract) {
+  for (const AttentionKernel* kernel : all_attention_kernels()) {
+    for (const ProbabilityRule& rule : kRules) {
+      for (float size : {0.01f, 3.0f, 40.0f, 1000.0f, 20000.0f}) {
+        for (bool special : {false, true}) {
+          expect_walk(*kernel, rule, size, special, 17);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace openvc::cpu

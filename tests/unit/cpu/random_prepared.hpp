@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+
+#include "cpu/aligned_buffer.hpp"
+#include "numerics/e4m3.hpp"
+#include "schedule/prepared_layout.hpp"
+
+namespace openvc::cpu::testing {
+
+/// Prepared inputs with random codes: what the attention kernel sees, without the preparation.
+class RandomPrepared {
+ public:
+  struct Options {
+    int extra_steps = 0;
+    bool tail_correction = false;
+    int score_exponent = 0;
+    bool with_log_sum_exp = true;
+    float score_size = 1.0f;  // standard deviation of decoded Q and K
+    /// Magnitudes below 2^-3 become zero. Scores are then multiples of 2^-12 and exact in binary32,
+    /// in any order of summation.
+    bool exact_scores = true;
+    unsigned seed = 1;
+  };
+
+  RandomPrepared(const schedule::Problem& problem, const Options& options)
+      : problem_(problem), options_(options), generator_(options.seed) {
+    layout_ = schedule::prepared_layout(problem, options.extra_steps, options.with_log_sum_exp);
+    buffer_ = AlignedBuffer<std::byte>(layout_.bytes + schedule::kSectionAlignment);
+    const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
+    data_ = buffer_.data() + (schedule::kSectionAlignment - address % schedule::kSectionAlignment);
+    std::memset(data_, 0, layout_.bytes);
+    fill_scores();
+    fill_values();
+    fill_heads();
+  }
+
+  [[nodiscard]] schedule::PreparedView view() const {
+    return {data_, problem_, layout_, options_.extra_steps, options_.with_log_sum_exp};
+  }
+  [[nodiscard]] std::byte* data() { return data_; }
+  [[nodiscard]] const schedule::PreparedLayout& layout() const { return layout_; }
+
+ private:
+  [[nodiscard]] std::byte score_code() {
+    constexpr float kSmallest = 0.125f;
+    float x = normal_(generator_) * options_.score_size;
+    if (options_.exact_scores && numerics::magnitude(x) < kSmallest) x = 0.0f;
+    return static_cast<std::byte>(numerics::e4m3_encode(x));
+  }
+
+  /// Rows [first, first + count) of a section whose rows have `width` bytes.
+  void fill_rows(std::size_t section, std::int64_t first, std::int64_t count, std::int64_t width) {
+    for (std::int64_t i = first * width; i < (first + count) * width; ++i) {
+      data_[section + static_cast<std::size_t>(i)] = score_code();
+    }
+  }
+
+  void fill_scores() {
+    const std::int64_t queries = problem_.padded_queries();
+    const std::int64_t keys = problem_.padded_keys();
+    for (std::int64_t bh = 0; bh < problem_.batch_heads(); ++bh) {
+      fill_rows(layout_.query_codes, bh * queries, problem_.queries, numerics::kHeadDim);
+      fill_rows(layout_.key_codes, bh * keys, problem_.keys, numerics::kHeadDim);
+      for (int step = 0; step < options_.extra_steps; ++step) {
+        const std::int64_t plane = step * problem_.batch_heads() + bh;
+        fill_rows(layout_.query_columns, plane * queries, problem_.queries,
+                  numerics::kColumnsPerStep);
+        fill_rows(layout_.key_columns, plane * keys, problem_.keys, numerics::kColumnsPerStep);
+      }
+      copy_repair_rows(bh);
+    }
+  }
+
+  /// A repair row holds the codes of a key that exists.
+  void copy_repair_rows(std::int64_t bh) {
+    for (std::int64_t row = 0; row < problem_.repair_rows; ++row) {
+      const std::int64_t to = problem_.key_blocks() * numerics::kKeyBlock + row;
+      const std::int64_t from = (row * 37 + 5) % problem_.keys;
+      copy_row(layout_.key_codes, bh * problem_.padded_keys(), from, to, numerics::kHeadDim);
+      for (int step = 0; step < options_.extra_steps; ++step) {
+        const std::int64_t plane = step * problem_.batch_heads() + bh;
+        copy_row(layout_.key_columns, plane * problem_.padded_keys(), from, to,
+                 numerics::kColumnsPerStep);
+      }
+    }
+  }
+
+  void copy_row(std::size_t section, std::int64_t base, std::int64_t from, std::int64_t to,
+                std::int64_t width) {
+    std::memcpy(data_ + section + static_cast<std::size_t>((base + to) * width),
+                data_ + section + static_cast<std::size_t>((base + from) * width),
+                static_cast<std::size_t>(width));
+  }
+
+  void fill_values() {
+    // Padding keeps arbitrary codes: their probabilities must be zero.
+    const std::int64_t count =
+        problem_.batch_heads() * problem_.padded_keys() * numerics::kHeadDim;
+    for (std::int64_t i = 0; i < count; ++i) {
+      data_[layout_.value_codes + static_cast<std::size_t>(i)] =
+          static_cast<std::byte>(numerics::e4m3_encode(normal_(generator_) * 120.0f));
+    }
+  }
+
+  void fill_heads() {
+    for (std::int64_t bh = 0; bh < problem_.batch_heads(); ++bh) {
+      schedule::HeadRule rule;
+      rule.score_exponent = static_cast<std::uint8_t>(options_.score_exponent);
+      rule.extra_steps = static_cast<std::uint8_t>(options_.extra_steps);
+      rule.tail_correction = options_.tail_correction ? 1 : 0;
+      std::memcpy(data_ + layout_.head_rules + static_cast<std::size_t>(bh) * sizeof(rule), &rule,
+                  sizeof(rule));
+    }
+    const std::int64_t channels = problem_.batch_heads() * numerics::kHeadDim;
+    fill_floats(layout_.value_scales, channels, 0.01f);
+    fill_floats(layout_.value_means, channels, 1.0f);
+    if (options_.with_log_sum_exp) {
+      fill_floats(layout_.smoothing_shifts, problem_.batch_heads() * problem_.queries, 3.0f);
+    }
+  }
+
+  void fill_floats(std::size_t section, std::int64_t count, float size) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float value = normal_(generator_) * size;
+      std::memcpy(data_ + section + static_cast<std::size_t>(i) * sizeof(value), &value,
+                  sizeof(value));
+    }
+  }
+
+  schedule::Problem problem_;
+  Options options_;
+  std::mt19937 generator_;
+  std::normal_distribution<float> normal_;
+  schedule::PreparedLayout layout_;
+  AlignedBuffer<std::byte> buffer_;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace openvc::cpu::testing
