@@ -40,6 +40,10 @@ class PartialSums {
   std::vector<float> values_;
 };
 
+Extent tile_extent(const RowTile& tile, int count) {
+  return {largest_magnitude_bits(tile.rows, count), largest_row_sum_squares(tile.rows, count)};
+}
+
 void merge(Extent& extent, const Extent& other) {
   extent.magnitude_bits = std::max(extent.magnitude_bits, other.magnitude_bits);
   extent.row_sum_squares = std::max(extent.row_sum_squares, other.row_sum_squares);
@@ -63,7 +67,7 @@ class StatisticsPass {
         value_min_(heads, key_groups_),
         query_extents_(static_cast<std::size_t>(heads * query_groups_)),
         key_extents_(static_cast<std::size_t>(heads * key_groups_)),
-        value_extents_(static_cast<std::size_t>(heads * key_groups_)),
+        value_magnitudes_(static_cast<std::size_t>(heads * key_groups_)),
         tiles_(workers) {}
 
   [[nodiscard]] std::int64_t tasks_per_head() const { return query_groups_ + key_groups_; }
@@ -87,19 +91,20 @@ class StatisticsPass {
     for (std::int64_t g = 0; g < query_groups_; ++g) {
       merge(scores.query, query_extents_[static_cast<std::size_t>(head * query_groups_ + g)]);
     }
-    Extent values;
+    std::uint32_t magnitude = 0;
     const float* sums = value_sums_.reduce(head);
     for (int c = 0; c < kHeadDim; ++c) result.values[static_cast<std::size_t>(c)].sum = sums[c];
     for (std::int64_t g = 0; g < key_groups_; ++g) {
       merge(scores.key, key_extents_[static_cast<std::size_t>(head * key_groups_ + g)]);
-      merge(values, value_extents_[static_cast<std::size_t>(head * key_groups_ + g)]);
+      magnitude =
+          std::max(magnitude, value_magnitudes_[static_cast<std::size_t>(head * key_groups_ + g)]);
       for (int c = 0; c < kHeadDim; ++c) {
         numerics::ChannelRange& range = result.values[static_cast<std::size_t>(c)];
         range.max = std::max(range.max, value_max_.group(head, g)[c]);
         range.min = std::min(range.min, value_min_.group(head, g)[c]);
       }
     }
-    result.values_finite = values.finite();
+    result.values_finite = magnitude < numerics::kFloatInfinityBits;
   }
 
  private:
@@ -114,7 +119,7 @@ class StatisticsPass {
     const int count = rows_in_tile(request_.problem.queries, group);
     load(tile, request_.q, head, group, count);
     query_extents_[static_cast<std::size_t>(head * query_groups_ + group)] =
-        tile_extent(tile.rows, count);
+        tile_extent(tile, count);
     sum_squared_rows(tile.rows, count, query_squares_.group(head, group));
   }
 
@@ -122,12 +127,12 @@ class StatisticsPass {
     const int count = rows_in_tile(request_.problem.keys, group);
     const auto extent = static_cast<std::size_t>(head * key_groups_ + group);
     load(tile, request_.k, head, group, count);
-    key_extents_[extent] = tile_extent(tile.rows, count);
+    key_extents_[extent] = tile_extent(tile, count);
     sum_rows(tile.rows, count, key_sums_.group(head, group));
     sum_squared_rows(tile.rows, count, key_squares_.group(head, group));
 
     load(tile, request_.v, head, group, count);
-    value_extents_[extent] = tile_extent(tile.rows, count);
+    value_magnitudes_[extent] = largest_magnitude_bits(tile.rows, count);
     sum_rows(tile.rows, count, value_sums_.group(head, group));
     float* max = value_max_.group(head, group);
     float* min = value_min_.group(head, group);
@@ -148,7 +153,7 @@ class StatisticsPass {
   PartialSums value_min_;
   std::vector<Extent> query_extents_;
   std::vector<Extent> key_extents_;
-  std::vector<Extent> value_extents_;
+  std::vector<std::uint32_t> value_magnitudes_;
   RowTiles tiles_;
 };
 

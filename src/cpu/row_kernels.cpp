@@ -8,7 +8,6 @@
 #include "cpu/e4m3_lanes.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
-#include "numerics/hadamard.hpp"
 #include "numerics/key_permutation.hpp"
 
 // Highway includes this file again for every instruction set that it dispatches to.
@@ -53,24 +52,38 @@ HWY_ATTR void sum_squared_rows(const float* rows, int count, float* squares) {
             [](float sum, float x) HWY_ATTR { return __builtin_fmaf(x, x, sum); });
 }
 
+// numerics::row_sum_squares with its chunks as independent chains instead of an array in memory.
 HWY_ATTR float row_sum_squares(const float* row) {
-  return numerics::row_sum_squares([row](int c) HWY_ATTR { return row[c]; });
+  constexpr int kChunks = kHeadDim / numerics::kRowChunk;
+  float chunks[kChunks];
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    float sum = 0.0f;
+    for (int i = 0; i < numerics::kRowChunk; ++i) {
+      const float x = row[chunk * numerics::kRowChunk + i];
+      sum = __builtin_fmaf(x, x, sum);
+    }
+    chunks[chunk] = sum;
+  }
+  return numerics::sum_balanced(chunks, kChunks);
 }
 
-HWY_ATTR numerics::Extent tile_extent(const float* rows, int count) {
-  numerics::Extent extent;
+HWY_ATTR std::uint32_t largest_magnitude_bits(const float* rows, int count) {
   std::uint32_t magnitudes[kHeadDim] = {};
   for (int i = 0; i < count; ++i) {
     const float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
     for (int c = 0; c < kHeadDim; ++c) {
       magnitudes[c] = std::max(magnitudes[c], numerics::magnitude_bits(row[c]));
     }
-    extent.row_sum_squares = std::max(extent.row_sum_squares, row_sum_squares(row));
   }
-  for (const std::uint32_t magnitude : magnitudes) {
-    extent.magnitude_bits = std::max(extent.magnitude_bits, magnitude);
+  return *std::max_element(magnitudes, magnitudes + kHeadDim);
+}
+
+HWY_ATTR float largest_row_sum_squares(const float* rows, int count) {
+  float largest = 0.0f;
+  for (int i = 0; i < count; ++i) {
+    largest = std::max(largest, row_sum_squares(rows + static_cast<std::int64_t>(i) * kHeadDim));
   }
-  return extent;
+  return largest;
 }
 
 HWY_ATTR void reduce_rows(float* rows, std::int64_t count) {
@@ -102,10 +115,37 @@ HWY_ATTR void subtract_from_rows(float* rows, int count, const float* means) {
   }
 }
 
+// numerics::hadamard with the strides 1 and 2 in one step, which leaves no loop that is too short
+// to vectorise.
+HWY_ATTR void hadamard(float* row) {
+  for (int i = 0; i < kHeadDim; i += 4) {
+    const float sum_low = row[i] + row[i + 1];
+    const float difference_low = row[i] - row[i + 1];
+    const float sum_high = row[i + 2] + row[i + 3];
+    const float difference_high = row[i + 2] - row[i + 3];
+    row[i] = sum_low + sum_high;
+    row[i + 1] = difference_low + difference_high;
+    row[i + 2] = sum_low - sum_high;
+    row[i + 3] = difference_low - difference_high;
+  }
+  for (int stride = 4; stride < kHeadDim; stride *= 2) {
+    for (int block = 0; block < kHeadDim; block += 2 * stride) {
+      float* low = row + block;
+      float* high = low + stride;
+      for (int i = 0; i < stride; ++i) {
+        const float a = low[i];
+        const float b = high[i];
+        low[i] = a + b;
+        high[i] = a - b;
+      }
+    }
+  }
+}
+
 HWY_ATTR void rotate_rows(float* rows, int count, float scale) {
   for (int i = 0; i < count; ++i) {
     float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
-    numerics::hadamard(row);
+    hadamard(row);
     for (int c = 0; c < kHeadDim; ++c) row[c] *= scale;
   }
 }
@@ -159,7 +199,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace openvc::cpu {
 
-HWY_EXPORT(tile_extent);
+HWY_EXPORT(largest_magnitude_bits);
+HWY_EXPORT(largest_row_sum_squares);
 HWY_EXPORT(sum_rows);
 HWY_EXPORT(sum_squared_rows);
 HWY_EXPORT(reduce_rows);
@@ -172,8 +213,12 @@ HWY_EXPORT(weighted_row_energies);
 HWY_EXPORT(pack_value_codes);
 HWY_EXPORT(simd_target);
 
-numerics::Extent tile_extent(const float* rows, int count) {
-  return HWY_DYNAMIC_DISPATCH(tile_extent)(rows, count);
+std::uint32_t largest_magnitude_bits(const float* rows, int count) {
+  return HWY_DYNAMIC_DISPATCH(largest_magnitude_bits)(rows, count);
+}
+
+float largest_row_sum_squares(const float* rows, int count) {
+  return HWY_DYNAMIC_DISPATCH(largest_row_sum_squares)(rows, count);
 }
 
 void sum_rows(const float* rows, int count, float* sums) {

@@ -3,15 +3,14 @@
 
 #include <cstdint>
 
-#include "numerics/score_scale.hpp"
-
 // The inner loops of the preparation, on tiles of `count` contiguous rows of kHeadDim floats. Each
 // is compiled for several instruction sets and chosen at run time; all of them give the same bits,
 // because every operation is lane-wise or in the canonical order.
 namespace openvc::cpu {
 
-/// Largest magnitude and largest row sum of squares.
-numerics::Extent tile_extent(const float* rows, int count);
+/// max of magnitude_bits(x) and of row_sum_squares(row): the parts of a numerics::Extent.
+std::uint32_t largest_magnitude_bits(const float* rows, int count);
+float largest_row_sum_squares(const float* rows, int count);
 
 /// Sums of each channel over one canonical group, count <= kReductionGroup.
 void sum_rows(const float* rows, int count, float* sums);
