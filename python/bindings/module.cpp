@@ -182,6 +182,9 @@ NB_MODULE(_openvc, module) {
   module.doc() = "C++ core of open_vc_attn. Private: use the package.";
   module.attr("version") = kVersion;
 
+  // Options that Python caches outlive the module at exit, and a library does not print.
+  nb::set_leak_warnings(false);
+
   bind_errors();
   bind_tensor(module);
   bind_options(module);

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _openvc
@@ -64,6 +65,10 @@ class Arrays(ABC):
     def origin(self, array: Any) -> Origin:
         """Where results for the query `array` belong."""
         return Origin(self.dtype_name(array), self.device_name(array))
+
+    def call_opaque(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function that compilers of the framework must not trace."""
+        return function(*args)
 
     def dtype(self, array: Any) -> Any:
         """The framework's own object for the element type."""

@@ -116,10 +116,9 @@ def as_numerics(numerics: NumericsLike) -> Numerics:
             "numerics must be None, a Numerics or a mapping of its fields, "
             f"not {type(numerics).__name__}"
         )
-    known = [field.name for field in fields(Numerics)]
-    unknown = [str(name) for name in numerics if name not in known]
+    unknown = [str(name) for name in numerics if name not in _FIELDS]
     if unknown:
-        raise TypeError(f"numerics has no field {', '.join(unknown)}; it has {', '.join(known)}")
+        raise TypeError(f"numerics has no field {', '.join(unknown)}; it has {', '.join(_FIELDS)}")
     return Numerics(**numerics)
 
 
@@ -165,3 +164,4 @@ def as_real(name: str, value: Any) -> float:
 
 
 _DEFAULT_NUMERICS = Numerics()
+_FIELDS = tuple(field.name for field in fields(Numerics))

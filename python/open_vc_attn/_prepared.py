@@ -169,18 +169,7 @@ def attention_fp8(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
         raise ValueError(
             "return_lse needs inputs prepared for it: pass with_lse=True to the preparation"
         )
-    arrays, origin, shape = prepared._arrays, prepared._origin, prepared.shapes.q
-    out, _ = arrays.empty(shape, origin.dtype, origin)
-    lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
-    _openvc.attention_prepared(
-        prepared._native,
-        arrays.view("out", out),
-        lse_address,
-        get_num_threads(),
-        arrays.stream(origin),
-    )
-    out = arrays.publish(out, origin)
-    return (out, arrays.publish(lse, origin)) if return_lse else out
+    return prepared._arrays.call_opaque(_run, prepared, return_lse)
 
 
 def attention_v_repair(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
@@ -200,15 +189,31 @@ def _prepare(
     numerics: NumericsLike,
 ) -> PreparedFP8:
     arrays = check_operands(q, k, v)
-    options = native_options(causal, softmax_scale, key_order, numerics)
+    require_bool("with_lse", with_lse)
+    options = causal, softmax_scale, key_order, numerics
+    prepared: PreparedFP8 = arrays.call_opaque(
+        _quantize, arrays, q, k, v, budget, with_lse, options
+    )
+    return prepared
+
+
+def _quantize(
+    arrays: Arrays,
+    q: Any,
+    k: Any,
+    v: Any,
+    budget: float | None,
+    with_lse: bool,
+    options: tuple[Any, Any, Any, NumericsLike],
+) -> PreparedFP8:
     origin = arrays.origin(q)
     native = _openvc.prepare(
         arrays.view("q", q),
         arrays.view("k", k),
         arrays.view("v", v),
         budget,
-        options,
-        require_bool("with_lse", with_lse),
+        native_options(*options),
+        with_lse,
         get_num_threads(),
         arrays.stream(origin),
     )
@@ -220,3 +225,18 @@ def _prepare(
         _arrays=arrays,
         _origin=origin,
     )
+
+
+def _run(prepared: PreparedFP8, return_lse: bool) -> Any:
+    arrays, origin, shape = prepared._arrays, prepared._origin, prepared.shapes.q
+    out, _ = arrays.empty(shape, origin.dtype, origin)
+    lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+    _openvc.attention_prepared(
+        prepared._native,
+        arrays.view("out", out),
+        lse_address,
+        get_num_threads(),
+        arrays.stream(origin),
+    )
+    out = arrays.publish(out, origin)
+    return (out, arrays.publish(lse, origin)) if return_lse else out

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -75,5 +76,15 @@ class TorchArrays(Arrays):
             return 0
         return int(torch.cuda.current_stream(origin.device).cuda_stream)
 
+    def call_opaque(self, function: Callable[..., Any], *args: Any) -> Any:
+        return _call_untraced(function, *args)
+
+
+def _call_untraced(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+if hasattr(torch, "compiler"):  # torch 2.1
+    _call_untraced = torch.compiler.disable(_call_untraced)
 
 TORCH = TorchArrays()

@@ -80,6 +80,12 @@ def _fake_attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any
     return q.new_empty(q.shape), q.new_empty(lse_shape(q.shape), dtype=torch.float32)
 
 
+def _no_backward(*_: Any) -> Any:
+    raise NotImplementedError(
+        "FP8 attention has no backward: call it under torch.no_grad() or on detached tensors"
+    )
+
+
 def _register() -> torch.library.Library:
     library = torch.library.Library(_NAMESPACE, "DEF")
     # Inductor must not choose another layout of the inputs: the channel axis has to stay
@@ -93,6 +99,8 @@ def _register() -> torch.library.Library:
         for device in ("CPU", "CUDA"):
             library.impl(name, kernel, device)
         torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=library)
+        # Without this torch would treat the outputs as constants and drop gradients silently.
+        torch.library.register_autograd(f"{_NAMESPACE}::{name}", _no_backward, lib=library)
     return library
 
 

@@ -272,7 +272,8 @@ def _attend_rows(block_scores, values, order, head, plan):
         wide = head.score_exponent > 0
         new_offset = PEAK_CODE - reference * unit if wide else row_offsets(reference)
         new_offset = numpy.where(raised > peak, new_offset, offset)
-        factor = numpy.where(numpy.isfinite(peak), 2.0 ** ((new_offset - offset) / 8), 1)
+        fall = numpy.minimum(new_offset - offset, 0)  # positive only for the first block
+        factor = numpy.where(numpy.isfinite(peak), 2.0 ** (fall / 8), 1)
         if wide:
             x = (s - reference[:, None]).astype(numpy.float16).astype(numpy.float64) * unit
             x = x + PEAK_CODE

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-IMPORT_SECONDS = 0.1
+IMPORT_SECONDS = 0.1  # of processor time
 
 
 def run(code, *flags, **environment):
@@ -32,8 +32,8 @@ def test_import_loads_no_framework_and_prints_nothing():
 
 def test_import_is_quick():
     code = (
-        "import sys, time; start = time.perf_counter(); import open_vc_attn; "
-        "print(time.perf_counter() - start)"
+        "import sys, time; start = time.process_time(); import open_vc_attn; "
+        "print(time.process_time() - start)"
     )
     assert min(float(run(code).stdout) for _ in range(5)) < IMPORT_SECONDS
 

@@ -3,16 +3,12 @@
 
 import numpy
 import pytest
-from conftest import HEAD_DIM, as_bytes, random_qkv, relative_l2, softmax_attention
+from conftest import GAUSSIAN_ERROR, HEAD_DIM, LSE_ERROR, as_bytes, random_qkv, relative_l2, softmax_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import open_vc_attn
 from open_vc_attn import attention
-
-# Unit-variance inputs with flat softmax are the hardest of all for 8 bits, about 6 % (docs/numerics.md).
-GAUSSIAN_ERROR = 0.08
-LSE_ERROR = 0.05
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
@@ -41,7 +37,7 @@ def test_any_length(queries, keys, causal):
     assert relative_l2(out, expected) < GAUSSIAN_ERROR
     unseen = numpy.isneginf(expected_lse)
     numpy.testing.assert_array_equal(numpy.isneginf(lse), unseen)
-    assert numpy.abs((lse - expected_lse)[~unseen]).max() < LSE_ERROR
+    assert numpy.abs(lse[~unseen] - expected_lse[~unseen]).max() < LSE_ERROR
     assert (out.swapaxes(0, 1)[unseen] == 0).all()
 
 

@@ -3,7 +3,7 @@
 
 import numpy
 import pytest
-from conftest import as_bytes, random_qkv, relative_l2, softmax_attention
+from conftest import GAUSSIAN_ERROR, LSE_ERROR, as_bytes, random_qkv, relative_l2, softmax_attention
 
 import open_vc_attn
 from open_vc_attn import attention, exact_attention, is_supported
@@ -31,8 +31,8 @@ def test_result_has_the_form_of_q(dtype, batch):
     assert out.is_contiguous() and not out.requires_grad
     assert lse.dtype == torch.float32 and lse.shape == (*q.shape[:-3], 3, 33)
     expected, expected_lse = softmax_attention(*(x.float().numpy() for x in (q, k, v)))
-    assert relative_l2(out.float(), expected) < 0.08
-    assert numpy.abs(lse.numpy() - expected_lse).max() < 0.05
+    assert relative_l2(out.float(), expected) < GAUSSIAN_ERROR
+    assert numpy.abs(lse.numpy() - expected_lse).max() < LSE_ERROR
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
@@ -117,7 +117,6 @@ def test_parameters_under_no_grad():
         (lambda x: x.to_sparse(), NotImplementedError, r"k has layout torch.sparse_coo.*to_dense"),
         (lambda x: x.float().numpy(), TypeError, "one framework, not torch, numpy, torch"),
         (lambda x: torch._neg_view(x), ValueError, r"k is a lazily negated view.*resolve_neg"),
-        (lambda x: x[:, :1], NotImplementedError, "grouped-query"),
         (lambda x: x[None], ValueError, "layout"),
         (lambda x: x[:0], ValueError, "k: shape .*size 0"),
     ],

@@ -4,7 +4,6 @@
 import subprocess
 import sys
 
-import numpy
 import pytest
 from conftest import random_qkv
 
@@ -33,12 +32,13 @@ def model_inputs(tokens):
     return x, torch.randn(64, 768, generator=generator) / 8
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-@pytest.mark.parametrize("dynamic", [False, True, None])
+COMPILATIONS = [(backend, mode) for backend in ("eager", "aot_eager") for mode in (False, True, None)]
+
+
+# Inductor is slow: one mode only.
+@pytest.mark.parametrize("backend, dynamic", [*COMPILATIONS, ("inductor", True)])
 def test_fullgraph(backend, dynamic):
     torch._dynamo.reset()
-    if backend == "inductor" and dynamic is not True:
-        pytest.skip("one compilation by inductor is slow enough")
     compiled = torch.compile(project_and_attend, fullgraph=True, backend=backend, dynamic=dynamic)
     with torch.no_grad():
         for tokens in (40, 41, 57):
@@ -155,12 +155,11 @@ def test_no_gradient_flows_silently():
     q, k, v = tensors(dtype=torch.float32)
     q.requires_grad_()
     out = operators().attention(q, k, v, *OPTIONS)
-    with pytest.raises((RuntimeError, NotImplementedError)):
+    with pytest.raises(NotImplementedError, match="has no backward"):
         out.sum().backward()
 
 
-def test_vmap_is_refused():
-    q, k, v = tensors()
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        torch.vmap(attention)(q[:, None], k[:, None], v[:, None])
-        numpy.testing.assert_(False)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap():
+    q, k, v = tensors(batch=3)
+    assert torch.equal(torch.vmap(attention)(q, k, v), attention(q, k, v))
