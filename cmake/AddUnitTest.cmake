@@ -2,13 +2,16 @@
 include_guard(GLOBAL)
 include(GoogleTest)
 
-# openvc_add_unit_test(<folder under tests> [LABELS <label>...] LIBRARIES <target>...)
+# openvc_add_unit_test(<folder under tests> [LABEL <label>] LIBRARIES <target>...)
 #
 # One GoogleTest executable per folder, from all its .cpp and .cu files, each of its tests
 # registered with ctest. Tests are named <something>_test.cpp; other .cpp files are helpers of the
 # same folder. A folder without sources makes no target.
 function(openvc_add_unit_test folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "LIBRARIES")
+  if(NOT arg_LABEL)
+    set(arg_LABEL unit)
+  endif()
   set(patterns "${folder}/*.cpp")
   if(OPENVC_WITH_CUDA)
     list(APPEND patterns "${folder}/*.cu")
@@ -35,5 +38,5 @@ function(openvc_add_unit_test folder)
     TEST_PREFIX "${folder}/"
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600)
+    PROPERTIES LABELS ${arg_LABEL} TIMEOUT 600)
 endfunction()
