@@ -16,11 +16,13 @@ DELIBERATE = "SKIP_"
 def outcome(case: ElementTree.Element) -> str:
     if case.find("failure") is not None or case.find("error") is not None:
         return "failed"
+    status = case.get("status")  # ctest's alone; pytest has none
+    if status == "disabled":
+        return "skipped"
     skipped = case.find("skipped")
     if skipped is None:
         return "passed"
-    runs_under_ctest = case.get("status") is not None
-    if runs_under_ctest and not skipped.get("message", "").startswith(DELIBERATE):
+    if status is not None and not skipped.get("message", "").startswith(DELIBERATE):
         return "failed"
     return "skipped"
 
