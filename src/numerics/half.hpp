@@ -27,7 +27,7 @@ OPENVC_HD constexpr std::uint16_t float_to_bfloat16(float x) {
   return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/// Exact. Written with selections instead of branches, so that loops over it vectorise.
+/// Exact. Written without branches, so that loops over it vectorise.
 OPENVC_HD constexpr float half_to_float(std::uint16_t bits) {
   constexpr std::uint32_t kInfinity = 0x7C00u;
   constexpr std::uint32_t kMinNormal = 0x0400u;
@@ -38,7 +38,8 @@ OPENVC_HD constexpr float half_to_float(std::uint16_t bits) {
   const std::uint32_t normal = finite + (magnitude >= kInfinity ? kBiasDifference : 0u);
   // magnitude * 2^-24 is exact in binary32.
   const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * exp2_int(-24);
-  return float_from_bits(sign | (magnitude < kMinNormal ? float_bits(subnormal) : normal));
+  const std::uint32_t is_normal = magnitude < kMinNormal ? 0u : ~0u;
+  return float_from_bits(sign | (normal & is_normal) | (float_bits(subnormal) & ~is_normal));
 }
 
 /// Round to nearest even. Overflow gives infinity, NaN stays NaN (quiet).
