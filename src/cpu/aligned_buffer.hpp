@@ -20,15 +20,13 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t count)
       : data_(static_cast<T*>(
-            ::operator new(count * sizeof(T), std::align_val_t{kVectorAlignment}))) {}
+            ::operator new (count * sizeof(T), std::align_val_t{kVectorAlignment}))) {}
 
   [[nodiscard]] T* data() const { return data_.get(); }
 
  private:
   struct Delete {
-    void operator()(T* data) const {
-      ::operator delete(data, std::align_val_t{kVectorAlignment});
-    }
+    void operator()(T* data) const { ::operator delete (data, std::align_val_t{kVectorAlignment}); }
   };
   std::unique_ptr<T, Delete> data_;
 };

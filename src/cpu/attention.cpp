@@ -95,7 +95,8 @@ class AttentionRun {
     int groups = kQueryBlock / kernel_.group;
     while (groups > 1 && groups % 2 == 0 &&
            problem_.batch_heads() * problem_.query_blocks() * (kQueryBlock / kernel_.group) /
-                   groups < kTasksPerThread * pool_.size()) {
+                   groups <
+               kTasksPerThread * pool_.size()) {
       groups /= 2;
     }
     return groups;
@@ -169,32 +170,48 @@ class AttentionRun {
     std::fill_n(accumulators_of(g, space), group * kHeadDim, 0.0f);
   }
 
+  /// Leading keys of a block that the queries of a group see.
+  struct Visibility {
+    int fewest;
+    int most;
+  };
+
+  /// `visible` takes the number of each query, unless all see the whole block.
+  [[nodiscard]] Visibility visibility(std::int64_t first, std::int64_t index, bool repair,
+                                      std::int32_t* visible) const {
+    const std::int64_t last = std::min(first + kernel_.group, problem_.queries) - 1;
+    if (!repair &&
+        schedule::tile_class(problem_, first, last, index) == schedule::TileClass::full) {
+      return {kKeyBlock, kKeyBlock};
+    }
+    Visibility result{kKeyBlock, 0};
+    for (int i = 0; i < kernel_.group; ++i) {
+      // Lanes without a query repeat the last one. Repair rows are visible to all queries; their
+      // padding, like that of keys, is to none.
+      const std::int64_t query = std::min(first + i, last);
+      const std::int64_t end =
+          repair ? problem_.repair_rows : schedule::visible_keys(problem_, query);
+      visible[i] = static_cast<std::int32_t>(
+          std::clamp<std::int64_t>(end - index * kKeyBlock, 0, kKeyBlock));
+      result.fewest = std::min(result.fewest, visible[i]);
+      result.most = std::max(result.most, visible[i]);
+    }
+    return result;
+  }
+
   /// One group of queries meets one block of keys; `index` is the key block or the repair block.
   void visit(const QueryTask& task, int g, std::int64_t index, const DecodedBlock& block,
              bool repair, Workspace& space) const {
     const int group = kernel_.group;
-    // Repair rows are visible to all; their padding, like that of keys, is to nobody.
-    const std::int64_t end = repair ? problem_.repair_rows : problem_.keys;
-    int fewest = kKeyBlock;
-    int most = 0;
-    for (int i = 0; i < group; ++i) {
-      // Lanes without a query repeat the last one.
-      const std::int64_t query = std::min(first_query(task, g) + i, problem_.queries - 1);
-      const std::int64_t seen = repair ? end : schedule::visible_keys(problem_, query);
-      const auto visible = static_cast<int>(
-          std::clamp<std::int64_t>(seen - index * kKeyBlock, 0, kKeyBlock));
-      space.visible[i] = visible;
-      fewest = std::min(fewest, visible);
-      most = std::max(most, visible);
-    }
-    if (most == 0) return;
-    const int used = static_cast<int>(numerics::round_up(most, numerics::kKeyGroup));
+    const Visibility seen = visibility(first_query(task, g), index, repair, space.visible);
+    if (seen.most == 0) return;
+    const int used = static_cast<int>(numerics::round_up(seen.most, numerics::kKeyGroup));
 
     kernel_.score({.queries = queries_of(g, space),
                    .keys = block.keys,
                    .columns = sections_.columns(task.bh),
                    .used_keys = used,
-                   .fewest_visible = fewest,
+                   .fewest_visible = seen.fewest,
                    .visible = space.visible,
                    .scores = space.scores.data(),
                    .block_max = space.block_max});
@@ -222,16 +239,15 @@ class AttentionRun {
     const std::int64_t batch = task.bh / problem_.heads;
     const std::int64_t head = task.bh % problem_.heads;
     const std::int64_t offset = out_.view().offset(batch, first, head);
-    kernel_.store(
-        {.accumulators = accumulators_of(g, space),
-         .sum = space.rows.sum + g * group,
-         .value_scales = sections_.value_scales(task.bh),
-         .value_means = sections_.value_means(task.bh),
-         .queries = queries,
-         .type = out_.type,
-         .out = static_cast<std::byte*>(out_.data) +
-                offset * static_cast<std::int64_t>(element_size(out_.type)),
-         .query_stride = out_.view().offset(0, 1, 0)});
+    kernel_.store({.accumulators = accumulators_of(g, space),
+                   .sum = space.rows.sum + g * group,
+                   .value_scales = sections_.value_scales(task.bh),
+                   .value_means = sections_.value_means(task.bh),
+                   .queries = queries,
+                   .type = out_.type,
+                   .out = static_cast<std::byte*>(out_.data) +
+                          offset * static_cast<std::int64_t>(element_size(out_.type)),
+                   .query_stride = out_.view().offset(0, 1, 0)});
     if (log_sum_exp_ == nullptr) return;
     const float* shifts = sections_.smoothing_shifts(task.bh);
     for (int i = 0; i < queries; ++i) {

@@ -193,9 +193,12 @@ void store_rows(const OutputTask& task) {
 
 void store_group(const OutputTask& task) {
   switch (task.type) {
-    case ElementType::float32: return store_rows<float>(task);
-    case ElementType::bfloat16: return store_rows<Bfloat16>(task);
-    case ElementType::float16: return store_rows<Float16>(task);
+    case ElementType::float32:
+      return store_rows<float>(task);
+    case ElementType::bfloat16:
+      return store_rows<Bfloat16>(task);
+    case ElementType::float16:
+      return store_rows<Float16>(task);
   }
 }
 

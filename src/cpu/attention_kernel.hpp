@@ -20,8 +20,9 @@
 // leaves the softmax in the layout in which the second product reads it.
 //
 // Operands are decoded once into words of `word_elements` neighbours along the contraction: one
-// binary32 number, or a pair of BF16 numbers where the instruction set multiplies those. E4M3 values
-// are exact in both. Shapes in comments are row-major; "group" is the number of queries of a group.
+// binary32 number, or a pair of BF16 numbers where the instruction set multiplies those. E4M3
+// values are exact in both. Shapes in comments are row-major; "group" is the number of queries of a
+// group.
 namespace openvc::cpu {
 
 /// numerics::RowState of the queries of a block, one array per field.
@@ -49,8 +50,8 @@ struct ScoreTask {
   int used_keys = 0;                   // leading keys that some query sees, rounded up to kKeyGroup
   int fewest_visible = 0;              // keys below this one are visible to all queries
   const std::int32_t* visible = nullptr;  // (group): leading keys that each query sees
-  float* scores = nullptr;     // out (used_keys, group); -inf where masked
-  float* block_max = nullptr;  // out (group); unspecified where a score is NaN
+  float* scores = nullptr;                // out (used_keys, group); -inf where masked
+  float* block_max = nullptr;             // out (group); unspecified where a score is NaN
 };
 
 /// Scores to probabilities, and the update of the rows' softmax state.
@@ -62,7 +63,7 @@ struct CastTask {
   bool has_nan = false;  // a score may be NaN
   bool repair = false;   // neither raises the maximum nor adds to the sum
   RowStates* rows = nullptr;
-  int first_query = 0;                // of the group in `rows`
+  int first_query = 0;                 // of the group in `rows`
   std::byte* probabilities = nullptr;  // out: words (used_keys / word_elements, group), slot order
 };
 
@@ -83,7 +84,7 @@ struct OutputTask {
   const float* value_means = nullptr;   // (kHeadDim)
   int queries = 0;                      // of the group that exist
   ElementType type = ElementType::bfloat16;
-  void* out = nullptr;             // of the first query
+  void* out = nullptr;            // of the first query
   std::int64_t query_stride = 0;  // elements
 };
 

@@ -50,8 +50,8 @@ class ProbabilityCast {
     if constexpr (kWide) x = hn::Mul(round_to_half(hn::Sub(x, reference_)), scale_);
     const auto code = hn::Add(hn::Max(x, lowest_), bias_);
     if constexpr (!kTail) return code;
-    const auto line = hn::MulAdd(hn::Sub(code, grid), hn::Set(d, 0.25f),
-                                 hn::Set(d, kIntegerGrid + 4.0f));
+    const auto line =
+        hn::MulAdd(hn::Sub(code, grid), hn::Set(d, 0.25f), hn::Set(d, kIntegerGrid + 4.0f));
     return hn::Max(hn::Max(code, line), grid);
   }
 

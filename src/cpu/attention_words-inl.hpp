@@ -77,7 +77,8 @@ struct Bf16Words {
     // BF16 of k * 2^-9, the values of the codes below 8.
     const __m512i subnormals = _mm512_castsi128_si512(
         _mm_setr_epi16(0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60));
-    const __m512i normals = _mm512_add_epi16(_mm512_slli_epi16(codes, 4), _mm512_set1_epi16(kRebase));
+    const __m512i normals =
+        _mm512_add_epi16(_mm512_slli_epi16(codes, 4), _mm512_set1_epi16(kRebase));
     const __mmask32 small = _mm512_cmplt_epi16_mask(codes, _mm512_set1_epi16(8));
     return _mm512_mask_permutexvar_epi16(normals, small, codes, subnormals);
   }
@@ -91,8 +92,8 @@ struct Bf16Words {
       const __m512i magnitudes = _mm512_and_si512(wide, _mm512_set1_epi16(0x7F));
       const __mmask32 is_nan = _mm512_cmpeq_epi16_mask(magnitudes, _mm512_set1_epi16(0x7F));
       const __m512i signs = _mm512_slli_epi16(_mm512_xor_si512(wide, magnitudes), 8);
-      const __m512i values = _mm512_mask_mov_epi16(decode_magnitudes(magnitudes), is_nan,
-                                                   _mm512_set1_epi16(0x7FC0));
+      const __m512i values =
+          _mm512_mask_mov_epi16(decode_magnitudes(magnitudes), is_nan, _mm512_set1_epi16(0x7FC0));
       _mm512_store_si512(words + i / 2, _mm512_or_si512(values, signs));
       any_nan |= is_nan;
     }

@@ -31,7 +31,8 @@ class DecodedHeads {
   [[nodiscard]] DecodedBlock block(std::int64_t bh, std::int64_t key_block) const;
 
   /// Bytes of one head.
-  static std::size_t head_bytes(const AttentionKernel& kernel, const schedule::PreparedView& inputs);
+  static std::size_t head_bytes(const AttentionKernel& kernel,
+                                const schedule::PreparedView& inputs);
 
  private:
   [[nodiscard]] std::size_t slot(std::int64_t bh, std::int64_t key_block) const {
@@ -42,11 +43,11 @@ class DecodedHeads {
   const AttentionKernel& kernel_;
   PreparedSections sections_;
   std::int64_t padded_keys_;
-  std::int64_t blocks_;  // per head, those of repair rows included
-  std::size_t key_bytes_;    // of one block
+  std::int64_t blocks_;    // per head, those of repair rows included
+  std::size_t key_bytes_;  // of one block
   std::size_t value_bytes_;
   std::int64_t first_ = 0;
-  AlignedBuffer<std::byte> words_;    // [head][block] keys, values
+  AlignedBuffer<std::byte> words_;     // [head][block] keys, values
   std::vector<std::uint8_t> has_nan_;  // [head][block]
 };
 

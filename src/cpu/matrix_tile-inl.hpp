@@ -18,8 +18,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Registers of the micro-kernel: kTileRows x kTileVectors accumulators, kTileVectors of B, one of A.
-// Sixteen accumulators hide the latency of two multiply-adds a cycle and make 24 loads and
+// Registers of the micro-kernel: kTileRows x kTileVectors accumulators, kTileVectors of B, one of
+// A. Sixteen accumulators hide the latency of two multiply-adds a cycle and make 24 loads and
 // broadcasts feed 32 of them; instruction sets with 16 registers have room for eight.
 inline constexpr int kTileRows = 4;
 #if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3

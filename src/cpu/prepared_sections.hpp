@@ -37,12 +37,13 @@ class PreparedSections {
   }
   /// Channel 0; the next channel follows padded_keys() bytes later.
   [[nodiscard]] const std::uint8_t* value_slots(std::int64_t bh, std::int64_t slot) const {
-    return codes(view_.layout.value_codes) +
-           bh * numerics::kHeadDim * view_.problem.padded_keys() + slot;
+    return codes(view_.layout.value_codes) + bh * numerics::kHeadDim * view_.problem.padded_keys() +
+           slot;
   }
   [[nodiscard]] schedule::HeadRule head_rule(std::int64_t bh) const {
     schedule::HeadRule rule;
-    std::memcpy(&rule, view_.data + view_.layout.head_rules + static_cast<std::size_t>(bh) * sizeof(rule),
+    std::memcpy(&rule,
+                view_.data + view_.layout.head_rules + static_cast<std::size_t>(bh) * sizeof(rule),
                 sizeof(rule));
     return rule;
   }

@@ -47,8 +47,8 @@ HWY_INLINE FloatVector round_to_half(FloatVector x) {
     const WordTag du;
     const auto bits = hn::BitCast(du, x);
     const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(du, 1u));
-    const auto rounded = hn::And(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x0FFFu))),
-                                 hn::Set(du, 0xFFFF'E000u));
+    const auto rounded =
+        hn::And(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x0FFFu))), hn::Set(du, 0xFFFF'E000u));
     const auto normal = hn::BitCast(d, rounded);
     const auto magnitude = hn::Abs(x);
     const auto grid = hn::Set(d, 0.75f);
@@ -60,14 +60,16 @@ HWY_INLINE FloatVector round_to_half(FloatVector x) {
   }
 }
 
-/// Values of E4M3 codes, one code per lane, as binary32 bits. `nan` collects the lanes that are NaN.
+/// Values of E4M3 codes, one code per lane, as binary32 bits. `nan` collects the lanes that are
+/// NaN.
 HWY_INLINE FloatVector decode_codes(WordVector codes, hn::Mask<FloatTag>& nan) {
   const FloatTag d;
   const IntTag di;
   const WordTag du;
   const auto magnitude = hn::And(codes, hn::Set(du, 0x7Fu));
   const auto sign = hn::ShiftLeft<24>(hn::Xor(codes, magnitude));
-  const auto normal = hn::BitCast(d, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
+  const auto normal =
+      hn::BitCast(d, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
   const auto subnormal = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, magnitude)),
                                  hn::Set(d, numerics::kE4m3MinSubnormal));
   const auto is_normal = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, 7));

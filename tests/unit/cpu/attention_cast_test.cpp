@@ -24,9 +24,7 @@ using numerics::kKeyBlock;
 using numerics::ProbabilityRule;
 using numerics::RowState;
 
-float half(std::uint32_t bits) {
-  return numerics::half_to_float(static_cast<std::uint16_t>(bits));
-}
+float half(std::uint32_t bits) { return numerics::half_to_float(static_cast<std::uint16_t>(bits)); }
 
 /// One tile of scores, its rows' state, and what the kernel made of both.
 class Tile {
@@ -91,8 +89,8 @@ class Tile {
   RowStates rows_{};
 };
 
-constexpr ProbabilityRule kRules[] = {
-    {0, false}, {0, true}, {1, false}, {1, true}, {7, false}, {31, true}};
+constexpr ProbabilityRule kRules[] = {{0, false}, {0, true},  {1, false},
+                                      {1, true},  {7, false}, {31, true}};
 
 /// All binary16 numbers that are not NaN, in ascending order, then the NaN.
 std::vector<float> all_halves() {
@@ -115,9 +113,23 @@ RowState state_at(float row_max, const ProbabilityRule& rule) {
 // Rows that keep their maximum: every binary16 score against maxima of all sizes.
 TEST(AttentionCast, EveryScoreGivesTheByteOfTheContract) {
   const std::vector<float> values = all_halves();
-  const float maxima[] = {-numerics::infinity(), -65504.0f, -2049.0f, -126.5f, -0.25f, 0.0f,
-                          half(1),  0.5f,     1.0f,     119.5f,  126.0f, 1000.0f,
-                          2046.0f,  3001.0f,  33333.0f, 65504.0f, numerics::infinity()};
+  const float maxima[] = {-numerics::infinity(),
+                          -65504.0f,
+                          -2049.0f,
+                          -126.5f,
+                          -0.25f,
+                          0.0f,
+                          half(1),
+                          0.5f,
+                          1.0f,
+                          119.5f,
+                          126.0f,
+                          1000.0f,
+                          2046.0f,
+                          3001.0f,
+                          33333.0f,
+                          65504.0f,
+                          numerics::infinity()};
   for (const AttentionKernel* kernel : all_attention_kernels()) {
     Tile tile(*kernel);
     const auto tile_size = static_cast<std::size_t>(kKeyBlock * kernel->group);

@@ -160,7 +160,9 @@ std::vector<Case> cases() {
       {"wide_tail", shape(1, 1, 90, 600), {.tail_correction = true, .score_exponent = 1}},
       {"wide_causal", causal(shape(1, 1, 300, 100)), {.score_exponent = 1}},
       {"repair", repaired(shape(1, 2, 90, 600), 150), {}},
-      {"repair_tail_steps", repaired(shape(1, 1, 90, 300), 3), {.extra_steps = 1, .tail_correction = true}},
+      {"repair_tail_steps",
+       repaired(shape(1, 1, 90, 300), 3),
+       {.extra_steps = 1, .tail_correction = true}},
       {"repair_wide", repaired(shape(1, 1, 90, 300), 130), {.score_exponent = 3}},
   };
 }
@@ -179,9 +181,9 @@ TEST_P(AttentionCases, EveryKernelEqualsTheReference) {
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionCases, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// With subnormal codes a sum in binary32 depends on its order, and a score next to a tie of binary16
-// may round the other way: one code, 1/8 octave of one probability. That is the bounded part of the
-// contract.
+// With subnormal codes a sum in binary32 depends on its order, and a score next to a tie of
+// binary16 may round the other way: one code, 1/8 octave of one probability. That is the bounded
+// part of the contract.
 TEST(Attention, ScoresBetweenTwoBinary16NumbersMoveOneCode) {
   const RandomPrepared prepared(shape(1, 2, 128, 2000),
                                 {.score_size = 1.0f, .exact_scores = false, .seed = 5});
@@ -260,7 +262,8 @@ TEST(Attention, StridesAndElementTypesOfTheOutput) {
           const float* row = row_of(expected, p, b * 2 + h, s);
           const std::int64_t offset = 5 + out.view().offset(b, s, h);
           for (std::int64_t c = 0; c < kRow; ++c) {
-            const std::byte* at = bytes + (offset + c) * static_cast<std::int64_t>(element_size(type));
+            const std::byte* at =
+                bytes + (offset + c) * static_cast<std::int64_t>(element_size(type));
             std::uint32_t bits = 0;
             std::memcpy(&bits, at, element_size(type));
             std::uint32_t want = type == ElementType::float32 ? 0xABABABABu : 0xABABu;

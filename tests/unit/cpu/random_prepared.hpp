@@ -99,8 +99,7 @@ class RandomPrepared {
 
   void fill_values() {
     // Padding keeps arbitrary codes: their probabilities must be zero.
-    const std::int64_t count =
-        problem_.batch_heads() * problem_.padded_keys() * numerics::kHeadDim;
+    const std::int64_t count = problem_.batch_heads() * problem_.padded_keys() * numerics::kHeadDim;
     for (std::int64_t i = 0; i < count; ++i) {
       data_[layout_.value_codes + static_cast<std::size_t>(i)] =
           static_cast<std::byte>(numerics::e4m3_encode(normal_(generator_) * 120.0f));

@@ -45,10 +45,10 @@ double score(const schedule::PreparedView& inputs, std::int64_t bh, std::int64_t
   for (std::int64_t step = 0; step < rule.extra_steps; ++step) {
     const std::int64_t plane = step * p.batch_heads() + bh;
     for (std::int64_t c = 0; c < kColumnsPerStep; ++c) {
-      sum += decode(inputs, layout.query_columns,
-                    (plane * p.padded_queries() + query) * kColumnsPerStep + c) *
-             decode(inputs, layout.key_columns,
-                    (plane * p.padded_keys() + key) * kColumnsPerStep + c);
+      sum +=
+          decode(inputs, layout.query_columns,
+                 (plane * p.padded_queries() + query) * kColumnsPerStep + c) *
+          decode(inputs, layout.key_columns, (plane * p.padded_keys() + key) * kColumnsPerStep + c);
     }
   }
   return sum;
@@ -107,8 +107,9 @@ class Row {
     for (std::int64_t c = 0; c < kHeadDim; ++c) {
       const double scale = load<float>(inputs_, layout.value_scales, bh_ * kHeadDim + c);
       const double mean = load<float>(inputs_, layout.value_means, bh_ * kHeadDim + c);
-      row.out.push_back(
-          state_.sum == 0.0f ? 0.0 : sums_[static_cast<std::size_t>(c)] / state_.sum * scale + mean);
+      row.out.push_back(state_.sum == 0.0f
+                            ? 0.0
+                            : sums_[static_cast<std::size_t>(c)] / state_.sum * scale + mean);
     }
     const float shift =
         inputs_.with_log_sum_exp
