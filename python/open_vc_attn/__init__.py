@@ -11,7 +11,7 @@ its value and a way out.
 """
 
 from ._attention import attention, exact_attention, is_supported
-from ._capture import Recording, capture
+from ._capture import Capture, Recording, capture, load_capture
 from ._info import info
 from ._native import get_num_threads, set_num_threads
 from ._openvc import version as __version__
@@ -25,6 +25,7 @@ from ._prepared import (
 )
 
 __all__ = [
+    "Capture",
     "HeadPlan",
     "Numerics",
     "PreparedFP8",
@@ -39,6 +40,7 @@ __all__ = [
     "get_num_threads",
     "info",
     "is_supported",
+    "load_capture",
     "prepare_fp8",
     "prepare_v_repair",
     "set_num_threads",

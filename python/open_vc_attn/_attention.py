@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from . import _openvc
-from ._arrays import Arrays, check_operands
+from ._arrays import LAYOUT, Arrays, check_operands
 from ._native import get_num_threads, native_options
 from ._options import KeyOrder, NumericsLike, Support, as_numerics, require_bool
 
+SUSPICIOUS_HEADS = 256
 LSE_DTYPE = "float32"
 EXACT_DTYPE = "float64"
 
@@ -104,6 +106,7 @@ def run_attention(
     views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
     origin = arrays.origin(q)
     shape = tuple(q.shape)
+    warn_about_layout(shape)
     out, _ = arrays.empty(shape, origin.dtype, origin)
     lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
     _openvc.attention(
@@ -115,6 +118,17 @@ def run_attention(
         arrays.stream(origin),
     )
     return arrays.publish(out, origin), arrays.publish(lse, origin) if return_lse else None
+
+
+def warn_about_layout(query_shape: Sequence[int]) -> None:
+    """Warns of queries that look like [B, H, S, D], which would compute something else."""
+    *_, queries, heads, _ = query_shape
+    if heads > max(SUSPICIOUS_HEADS, queries):
+        warnings.warn(
+            f"q has shape {list(query_shape)}, which reads as {queries} tokens of {heads} heads: "
+            f"the layout is {LAYOUT}; transpose if it is heads first",
+            stacklevel=4,
+        )
 
 
 def lse_shape(query_shape: Sequence[int]) -> tuple[int, ...]:

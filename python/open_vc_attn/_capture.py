@@ -8,11 +8,24 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _safetensors
 
 _FORMAT = "open_vc_attn capture 1"
+
+
+class Capture(NamedTuple):
+    """One recorded attention call, from load_capture()."""
+
+    q: Any
+    """Torch tensor, [S, H, D] or [B, S, H, D], like k and v."""
+    k: Any
+    v: Any
+    causal: bool
+    softmax_scale: float
+    metadata: dict[str, str]
+    """Everything else that the file says."""
 
 
 class Recording:
@@ -197,6 +210,32 @@ def capture(
         with recording:
             recording.result = module(*args, **kwargs)
     return recording
+
+
+def load_capture(path: str | os.PathLike[str]) -> Capture:
+    """Reads a file of capture(), or any safetensors file with tensors q, k and v.
+
+    The softmax scale is 1/sqrt(D) and the call not causal unless the metadata say otherwise.
+
+    Raises:
+        ValueError: the file is malformed or lacks a tensor.
+        ImportError: torch is not installed.
+        OSError: the file cannot be read.
+    """
+    tensors, metadata = _safetensors.load(path)
+    missing = [name for name in "qkv" if name not in tensors]
+    if missing:
+        raise ValueError(f"{path}: has no tensor {', '.join(missing)}, only {', '.join(tensors)}")
+    q, k, v = (tensors[name].torch() for name in "qkv")
+    scale = metadata.get("softmax_scale")
+    return Capture(
+        q,
+        k,
+        v,
+        causal=metadata.get("causal") == "true",
+        softmax_scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
+        metadata=metadata,
+    )
 
 
 def _indices(name: str, values: Collection[int] | None) -> frozenset[int] | None:

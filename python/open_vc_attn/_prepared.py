@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from . import _openvc
 from ._arrays import Arrays, Origin, check_operands
-from ._attention import LSE_DTYPE, lse_shape
+from ._attention import LSE_DTYPE, lse_shape, warn_about_layout
 from ._native import get_num_threads, native_options
 from ._options import HeadPlan, KeyOrder, NumericsLike, as_budget, require_bool
 
@@ -207,6 +207,7 @@ def _quantize(
     options: tuple[Any, Any, Any, NumericsLike],
 ) -> PreparedFP8:
     origin = arrays.origin(q)
+    warn_about_layout(tuple(q.shape))
     native = _openvc.prepare(
         arrays.view("q", q),
         arrays.view("k", k),

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from open_vc_attn import _safetensors, attention, capture
+from open_vc_attn import _safetensors, attention, capture, load_capture
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -80,11 +80,22 @@ def test_one_call(model, tmp_path):
 
 
 def test_a_capture_can_be_computed(model, tmp_path):
-    (q, k, v), metadata = load(capture(model, tokens(), out=tmp_path).files[1])
-    out = attention(
-        q, k, v, causal=metadata["causal"] == "true", softmax_scale=float(metadata["softmax_scale"])
-    )
+    captured = load_capture(capture(model, tokens(), out=tmp_path).files[1])
+    assert (captured.causal, captured.softmax_scale) == (True, 0.25)
+    assert captured.metadata["module"] == "blocks.1"
+    q, k, v = captured[:3]
+    out = attention(q, k, v, causal=captured.causal, softmax_scale=captured.softmax_scale)
     assert out.shape == (10, 2, 128)
+
+
+def test_loading_other_files(tmp_path):
+    path = tmp_path / "x.safetensors"
+    x = torch.zeros(2, 1, 64)
+    _safetensors.save(path, dict(q=x, k=x, v=x))
+    assert load_capture(path)[3:] == (False, 0.125, {})
+    _safetensors.save(path, dict(q=x, value=x))
+    with pytest.raises(ValueError, match="has no tensor k, v, only q, value"):
+        load_capture(path)
 
 
 def test_every_forward_call_is_a_step(model, tmp_path):

@@ -155,3 +155,17 @@ def test_lse_must_have_been_prepared():
     prepared = open_vc_attn.prepare_fp8(Q, K, V)
     with pytest.raises(ValueError, match="with_lse=True"):
         open_vc_attn.attention_fp8(prepared, return_lse=True)
+
+
+def test_heads_first_is_warned_of():
+    """[B, H, S, D] passes for [B, S, H, D] with very many heads."""
+    x = zeros(1, 2, 300, 128)
+    for function in (attention, open_vc_attn.prepare_fp8):
+        with pytest.warns(UserWarning, match=r"reads as 2 tokens of 300 heads: the layout is"):
+            function(x, x, x)
+
+
+def test_many_heads_of_many_tokens_are_no_reason_to_warn(recwarn):
+    x = zeros(300, 300, 128)[:, :, :]
+    attention(x, x[:1], x[:1])
+    assert not recwarn

@@ -24,11 +24,12 @@ SIGNATURES = {
     "get_num_threads": "()",
     "info": "()",
     "is_supported": "(q, k, v, *, " + OPTIONS.format("return_lse=False, ") + ")",
+    "load_capture": "(path)",
     "prepare_fp8": "(q, k, v, *, " + OPTIONS.format("with_lse=False, ") + ")",
     "prepare_v_repair": "(q, k, v, *, budget, " + OPTIONS.format("with_lse=False, ") + ")",
     "set_num_threads": "(threads)",
 }
-CLASSES = {"HeadPlan", "Numerics", "PreparedFP8", "Recording", "Support"}
+CLASSES = {"Capture", "HeadPlan", "Numerics", "PreparedFP8", "Recording", "Support"}
 PREPARED_PROPERTIES = {
     "shapes",
     "dtype",
