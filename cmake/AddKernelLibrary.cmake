@@ -23,8 +23,7 @@ function(openvc_add_kernel_library name)
   set(target openvc_${name})
   add_library(${target} STATIC ${sources})
   set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
-  target_compile_options(
-    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--generate-line-info;-Xptxas=--warn-on-spills>")
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--generate-line-info>)
   target_link_libraries(
     ${target}
     PUBLIC ${arg_USES} CUDA::cudart_static
