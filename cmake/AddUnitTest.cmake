@@ -4,15 +4,15 @@ include(GoogleTest)
 
 # openvc_add_unit_test(<folder under tests> [LABEL <label>] LIBRARIES <target>...)
 #
-# One GoogleTest executable per folder, from all its .cpp and .cu files, each of its tests
-# registered with ctest. Tests are named <something>_test.cpp; other .cpp files are helpers of the
-# same folder. A folder without sources makes no target.
+# One GoogleTest executable per folder, from all its .cpp, .c and .cu files, each of its tests
+# registered with ctest. Tests are named <something>_test.cpp; other sources are helpers of the same
+# folder. A folder without sources makes no target.
 function(openvc_add_unit_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "LIBRARIES")
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
   endif()
-  set(patterns "${folder}/*.cpp")
+  set(patterns "${folder}/*.cpp" "${folder}/*.c")
   if(OPENVC_WITH_CUDA)
     list(APPEND patterns "${folder}/*.cu")
   endif()

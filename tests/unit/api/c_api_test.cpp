@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "openvc/attention.hpp"
+#include "openvc/info.hpp"
+#include "openvc/openvc.h"
+#include "openvc/version.hpp"
+#include "unit/api/c_api_compile.h"
+#include "unit/cpu/test_tensor.hpp"
+
+namespace openvc {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kQueries = 70;
+constexpr std::int64_t kKeys = 200;
+constexpr std::int64_t kHeads = 2;
+
+std::vector<float> normal(std::int64_t sequence, std::uint64_t seed) {
+  test::Random random(seed);
+  std::vector<float> values(static_cast<std::size_t>(sequence * kHeads * 128));
+  for (float& value : values) value = random.normal();
+  return values;
+}
+
+class CInterface : public testing::Test {
+ protected:
+  void SetUp() override {
+    openvc_test_fill_tensor(&q, q_values.data(), kQueries, kHeads);
+    openvc_test_fill_tensor(&k, k_values.data(), kKeys, kHeads);
+    openvc_test_fill_tensor(&v, v_values.data(), kKeys, kHeads);
+    openvc_test_fill_tensor(&out, out_values.data(), kQueries, kHeads);
+    ASSERT_EQ(openvc_options_default(&options, sizeof(options)), OPENVC_OK);
+  }
+
+  static TensorView view(const openvc_tensor& tensor) {
+    TensorView result;
+    result.data = tensor.data;
+    result.type = ElementType::float32;
+    std::copy_n(tensor.shape, 4, result.shape.begin());
+    std::copy_n(tensor.strides, 4, result.strides.begin());
+    return result;
+  }
+
+  std::vector<float> q_values = normal(kQueries, 1);
+  std::vector<float> k_values = normal(kKeys, 2);
+  std::vector<float> v_values = normal(kKeys, 3);
+  std::vector<float> out_values = std::vector<float>(q_values.size(), -1.0f);
+  openvc_tensor q;
+  openvc_tensor k;
+  openvc_tensor v;
+  openvc_tensor out;
+  openvc_options options;
+};
+
+TEST_F(CInterface, AttentionEqualsTheCppInterface) {
+  std::vector<float> logs(kHeads * kQueries);
+  ASSERT_EQ(openvc_test_attention(&q, &k, &v, &out, logs.data()), OPENVC_OK)
+      << openvc_last_error_message();
+  std::vector<float> expected(out_values.size());
+  std::vector<float> expected_logs(logs.size());
+  attention(view(q), view(k), view(v),
+            {expected.data(), ElementType::float32, {}, view(out).shape, view(out).strides},
+            expected_logs.data());
+  EXPECT_EQ(out_values, expected);
+  EXPECT_EQ(logs, expected_logs);
+}
+
+TEST_F(CInterface, RepairedAttention) {
+  ASSERT_EQ(openvc_test_repaired_attention(&q, &k, &v, 0.0, &out), OPENVC_OK);
+  const std::vector<float> plain = out_values;
+  ASSERT_EQ(openvc_test_repaired_attention(&q, &k, &v, 0.5, &out), OPENVC_OK);
+  EXPECT_NE(out_values, plain);
+  EXPECT_EQ(openvc_test_repaired_attention(&q, &k, &v, -0.5, &out), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("budget: -0.5"));
+}
+
+TEST_F(CInterface, PreparedAccessors) {
+  openvc_prepared* prepared = nullptr;
+  ASSERT_EQ(openvc_prepare_repair(&q, &k, &v, 0.1, 1, nullptr, &prepared), OPENVC_OK);
+  std::int64_t shape[4];
+  openvc_prepared_query_shape(prepared, shape);
+  EXPECT_THAT(shape, testing::ElementsAre(1, kQueries, kHeads, 128));
+  openvc_prepared_key_shape(prepared, shape);
+  EXPECT_THAT(shape, testing::ElementsAre(1, kKeys, kHeads, 128));
+  EXPECT_EQ(openvc_prepared_element_type(prepared), OPENVC_FLOAT32);
+  std::int32_t index = -1;
+  EXPECT_EQ(openvc_prepared_device(prepared, &index), OPENVC_CPU);
+  EXPECT_EQ(index, 0);
+  EXPECT_EQ(openvc_prepared_device(prepared, nullptr), OPENVC_CPU);
+  EXPECT_EQ(openvc_prepared_repair_rows(prepared), 20);
+  EXPECT_EQ(openvc_prepared_has_log_sum_exp(prepared), 1);
+  EXPECT_GT(openvc_prepared_bytes(prepared), 0u);
+  openvc_head_plan plans[3];
+  plans[1].score_exponent = -7;
+  std::size_t count = 0;
+  ASSERT_EQ(openvc_prepared_plans(prepared, plans, 1, &count), OPENVC_OK);
+  EXPECT_EQ(count, 2u);
+  EXPECT_GT(plans[0].predicted_score_error, 0.0f);
+  EXPECT_EQ(plans[1].score_exponent, -7) << "beyond the capacity";
+  EXPECT_EQ(openvc_prepared_plans(prepared, nullptr, 0, &count), OPENVC_OK);
+  openvc_prepared_destroy(prepared);
+  openvc_prepared_destroy(nullptr);
+}
+
+TEST_F(CInterface, NullPointersAreRefused) {
+  openvc_prepared* prepared = nullptr;
+  EXPECT_EQ(openvc_attention(nullptr, &k, &v, &out, nullptr, nullptr), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("q: pointer to the tensor is null"));
+  EXPECT_EQ(openvc_attention(&q, &k, &v, nullptr, nullptr, nullptr), OPENVC_INVALID_VALUE);
+  EXPECT_EQ(openvc_prepare(&q, &k, &v, 0, nullptr, nullptr), OPENVC_INVALID_VALUE);
+  EXPECT_EQ(openvc_prepare(&q, &k, &v, 2, nullptr, &prepared), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("with_log_sum_exp: 2"));
+  EXPECT_EQ(openvc_attention_prepared(nullptr, &out, nullptr, nullptr), OPENVC_INVALID_VALUE);
+  EXPECT_EQ(openvc_prepared_plans(nullptr, nullptr, 0, nullptr), OPENVC_INVALID_VALUE);
+  EXPECT_EQ(openvc_options_default(nullptr, sizeof(openvc_options)), OPENVC_INVALID_VALUE);
+  EXPECT_EQ(openvc_exact_attention(&q, &k, &v, nullptr, 1, nullptr, nullptr, nullptr),
+            OPENVC_INVALID_VALUE);
+}
+
+TEST_F(CInterface, StatusesFollowTheKindOfError) {
+  k.element_type = OPENVC_FLOAT16;
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, nullptr), OPENVC_INVALID_TYPE);
+  k.element_type = 1 << 16;  // would wrap into a valid enumerator
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, nullptr), OPENVC_INVALID_VALUE);
+  k.element_type = OPENVC_FLOAT32;
+  q.shape[3] = 64;
+  EXPECT_EQ(openvc_is_supported(&q, &k, &v, nullptr), OPENVC_UNSUPPORTED);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("D = 64"));
+}
+
+TEST_F(CInterface, OptionsAreHonouredOrRefused) {
+  const auto status = [&] { return openvc_attention(&q, &k, &v, &out, nullptr, &options); };
+  const auto run = [&] {
+    EXPECT_EQ(status(), OPENVC_OK) << openvc_last_error_message();
+    return out_values;
+  };
+  const std::vector<float> plain = run();
+  options.softmax_scale = 0.2f;
+  EXPECT_NE(run(), plain);
+  options.softmax_scale = 0.0f;
+  options.smooth_keys = 0;
+  EXPECT_NE(run(), plain);
+  options.smooth_keys = 1;
+  options.centre_values = 0;
+  EXPECT_NE(run(), plain);
+  options.centre_values = 1;
+  options.value_scale = OPENVC_VALUE_SCALE_PER_HEAD;
+  EXPECT_NE(run(), plain);
+  options.value_scale = OPENVC_VALUE_SCALE_PER_CHANNEL;
+  options.score_error_target = 0.0f;
+  options.max_extra_steps = 4;
+  EXPECT_NE(run(), plain);
+  ASSERT_EQ(openvc_options_default(&options, sizeof(options)), OPENVC_OK);
+  EXPECT_EQ(run(), plain);
+
+  options.smooth_keys = 2;
+  EXPECT_EQ(status(), OPENVC_INVALID_VALUE);
+  options.smooth_keys = 1;
+  options.mask = 300;
+  EXPECT_EQ(status(), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("mask: 300"));
+  options.mask = 7;
+  EXPECT_EQ(status(), OPENVC_INVALID_VALUE);
+}
+
+TEST_F(CInterface, CallersWithAnOlderHeaderGetDefaults) {
+  const std::size_t old_size = offsetof(openvc_options, smooth_keys);
+  std::memset(&options, 0x7F, sizeof(options));
+  ASSERT_EQ(openvc_options_default(&options, old_size), OPENVC_OK);
+  EXPECT_EQ(options.size, old_size);
+  EXPECT_EQ(options.smooth_keys, 0x7F7F7F7F) << "beyond the caller's structure";
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_OK)
+      << openvc_last_error_message();
+  options.size = sizeof(options) + 8;
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("newer openvc.h"));
+  options.size = 0;
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
+}
+
+TEST_F(CInterface, ErrorMessagesBelongToTheirThread) {
+  EXPECT_EQ(openvc_attention(nullptr, &k, &v, &out, nullptr, nullptr), OPENVC_INVALID_VALUE);
+  std::string other = "unset";
+  std::thread([&] { other = openvc_last_error_message(); }).join();
+  EXPECT_EQ(other, "");
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("q: pointer"));
+}
+
+TEST_F(CInterface, ExactAttentionEqualsTheCppInterface) {
+  const std::int64_t rows[] = {3, 69};
+  std::vector<double> c(2 * kHeads * 128);
+  std::vector<double> cpp(c.size());
+  options.softmax_scale = 0.1f;
+  ASSERT_EQ(openvc_exact_attention(&q, &k, &v, rows, 2, c.data(), nullptr, &options), OPENVC_OK);
+  exact_attention(view(q), view(k), view(v), rows, cpp.data(), nullptr, Mask::none, 0.1f);
+  EXPECT_EQ(c, cpp);
+}
+
+TEST(CInterfaceInfo, FillsTheCallersBuffer) {
+  const std::size_t needed = openvc_info_json(nullptr, 0);
+  std::string text(needed, '#');
+  EXPECT_EQ(openvc_info_json(text.data(), needed - 1), needed);
+  EXPECT_EQ(text[0], '#') << "does not fit, not written";
+  EXPECT_EQ(openvc_info_json(text.data(), text.size()), needed);
+  EXPECT_STREQ(text.c_str(), info_json().c_str());
+  EXPECT_STREQ(openvc_version(), kVersion);
+}
+
+}  // namespace
+}  // namespace openvc
