@@ -71,7 +71,7 @@ TEST(E4m3, EncodesStratifiedFloatsByValue) {
 }
 
 TEST(E4m3, EncodesLikeCudaFp8) {
-  if (!testing::have_cuda_fp8()) GTEST_SKIP() << "cuda_fp8.h was not found when this was built";
+  if (!testing::kHaveCudaFp8) GTEST_SKIP() << "cuda_fp8.h was not found when this was built";
   testing::Mismatches mismatches;
   testing::for_stratified_floats(testing::full_tests() ? 40000 : 2000, [&](float x) {
     mismatches.check(testing::cuda_fp8_encode(x), e4m3_encode(x), static_cast<double>(x));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -19,6 +20,21 @@ double defined_half(std::uint32_t bits) {
   const double size = exponent == 0 ? mantissa * std::pow(2.0, -24)
                                     : std::pow(2.0, exponent - 15) * (1.0 + mantissa / 1024.0);
   return (bits & 0x8000u) != 0 ? -size : size;
+}
+
+TEST(Oracle, RoundsToMultiplesOfTheQuantum) {
+  // The oracle of these tests against a slower and plainer one.
+  for (const testing::Format& format : {testing::kBinary16, testing::kBfloat16, testing::kE4m3}) {
+    testing::Mismatches mismatches;
+    testing::for_stratified_floats(20, [&](float x) {
+      const double wide = static_cast<double>(x);
+      if (!(std::fabs(wide) < format.overflow) || wide == 0.0) return;
+      const int quantum = std::max(std::ilogb(wide) - format.precision + 1, format.min_quantum);
+      const double expected = std::ldexp(std::nearbyint(std::ldexp(wide, -quantum)), quantum);
+      mismatches.check(expected, testing::round_to_format(wide, format), wide);
+    });
+    EXPECT_EQ(mismatches.count, 0u) << mismatches;
+  }
 }
 
 TEST(Half, DecodesEveryPatternByDefinition) {

@@ -27,28 +27,28 @@ inline constexpr Format kBinary16{11, -24, 65520.0};
 inline constexpr Format kBfloat16{8, -133, 0x1.FFp127};
 inline constexpr Format kE4m3{4, -9, 464.0};
 
-/// Nearest value of the format, ties to even; infinite on overflow.
-inline double round_to_format(double x, const Format& format) {
-  if (x == 0.0 || !std::isfinite(x)) return x;
-  if (std::fabs(x) >= format.overflow) {
-    return std::copysign(std::numeric_limits<double>::infinity(), x);
-  }
-  const int quantum = std::max(std::ilogb(x) - format.precision + 1, format.min_quantum);
-  return std::ldexp(std::nearbyint(std::ldexp(x, -quantum)), quantum);
+/// 2^exponent of a normal number.
+constexpr double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
 }
 
-/// round_to_format(x, kBinary16) for inner loops.
-inline double round_to_half(double x) {
+/// Nearest value of the format, ties to even; infinite on overflow.
+inline double round_to_format(double x, const Format& format) {
   const double size = std::fabs(x);
-  if (!(size < kBinary16.overflow)) {
+  if (!(size < format.overflow)) {
     return std::isnan(x) ? x : std::copysign(std::numeric_limits<double>::infinity(), x);
   }
-  // Adding 1.5 * 2^52 quanta leaves a multiple of the quantum.
+  // A sum near 1.5 * 2^52 quanta is a multiple of the quantum, rounded to nearest even by the
+  // addition. The quantum belongs to the binade of |x|, or to the subnormal numbers.
   const double binade =
       std::bit_cast<double>(std::bit_cast<std::uint64_t>(size) & 0x7FF0'0000'0000'0000u);
-  const double magic = 1.5 * 0x1p42 * std::max(binade, 0x1p-14);
-  return (x + magic) - magic;
+  const double quantum =
+      std::max(binade * power_of_two(1 - format.precision), power_of_two(format.min_quantum));
+  const double magic = 0x1.8p52 * quantum;
+  return std::copysign((x + magic) - magic, x);
 }
+
+inline double round_to_half(double x) { return round_to_format(x, kBinary16); }
 
 inline bool is_half_nan(std::uint16_t bits) { return (bits & 0x7FFFu) > 0x7C00u; }
 
