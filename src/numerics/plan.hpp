@@ -21,13 +21,8 @@ namespace openvc::numerics {
 inline constexpr float kProductErrorVariance = 2.0f * 0.026f * 0.026f;
 
 /// Numbers of extra k-steps that the main loops are built for.
-inline constexpr int kExtraStepChoices[] = {0, 1, 2, 4};
-
 [[nodiscard]] OPENVC_HD constexpr bool is_extra_step_choice(int steps) {
-  for (const int choice : kExtraStepChoices) {
-    if (steps == choice) return true;
-  }
-  return false;
+  return steps == 0 || steps == 1 || steps == 2 || steps == kMaxExtraSteps;
 }
 
 inline constexpr int kMaxResidualChannels = kMaxExtraSteps * kResidualChannelsPerStep;
@@ -152,8 +147,8 @@ OPENVC_HD constexpr void plan_score_error(ScorePlan& plan, const float* query_en
 
   const float target = options.score_error_target * options.score_error_target;
   const int limit = rotation == Choice::always ? 0 : options.max_extra_steps;
-  for (const int steps : kExtraStepChoices) {
-    if (steps > limit) break;
+  for (int steps = 0; steps <= limit; ++steps) {
+    if (!is_extra_step_choice(steps)) continue;
     plan.extra_steps = steps;
     plan.score_error_variance = kProductErrorVariance * uncovered_energy(products, ranks, steps);
     if (plan.score_error_variance <= target) break;
