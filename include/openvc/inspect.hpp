@@ -8,8 +8,8 @@
 
 #include "openvc/attention.hpp"
 
-// The bytes of prepared inputs, for tests and studies. Their layout follows the contract version and
-// may change with it; attention never needs it.
+// The bytes of prepared inputs, for tests and studies. Their layout follows the contract version
+// and may change with it; attention never needs it.
 namespace openvc {
 
 /// One array of prepared inputs. Heads ("bh") count batch * heads + head.

@@ -59,9 +59,9 @@ void run_attention_prepared(const Prepared& prepared, const Tensor& out, std::ui
 void run_exact_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const std::vector<std::int64_t>& rows, std::uintptr_t out,
                          std::uintptr_t log_sum_exp, const AttentionOptions& options, int threads) {
-  exact_attention(q.view.view(), k.view.view(), v.view.view(), rows,
-                  reinterpret_cast<double*>(out), reinterpret_cast<double*>(log_sum_exp),
-                  options.mask, options.softmax_scale, execution(threads, 0));
+  exact_attention(q.view.view(), k.view.view(), v.view.view(), rows, reinterpret_cast<double*>(out),
+                  reinterpret_cast<double*>(log_sum_exp), options.mask, options.softmax_scale,
+                  execution(threads, 0));
 }
 
 std::pair<bool, std::string> run_is_supported(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -105,11 +105,16 @@ nb::dict build_info() {
 
 PyObject* exception_type(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_value: return PyExc_ValueError;
-    case ErrorCode::invalid_type: return PyExc_TypeError;
-    case ErrorCode::unsupported: return PyExc_NotImplementedError;
-    case ErrorCode::out_of_memory: return PyExc_MemoryError;
-    case ErrorCode::device_failure: return PyExc_RuntimeError;
+    case ErrorCode::invalid_value:
+      return PyExc_ValueError;
+    case ErrorCode::invalid_type:
+      return PyExc_TypeError;
+    case ErrorCode::unsupported:
+      return PyExc_NotImplementedError;
+    case ErrorCode::out_of_memory:
+      return PyExc_MemoryError;
+    case ErrorCode::device_failure:
+      return PyExc_RuntimeError;
   }
   return PyExc_RuntimeError;
 }
@@ -192,9 +197,10 @@ NB_MODULE(_openvc, module) {
 
   // Work runs without the interpreter lock: other Python threads go on, and may call in here too.
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
-  module.def("attention", &run_attention, "q"_a, "k"_a, "v"_a, "out"_a, "log_sum_exp"_a,
-             "options"_a, "threads"_a, "stream"_a, Unlocked(),
-             "Writes attention to `out`, and its LSE to the address `log_sum_exp` unless that is 0.");
+  module.def(
+      "attention", &run_attention, "q"_a, "k"_a, "v"_a, "out"_a, "log_sum_exp"_a, "options"_a,
+      "threads"_a, "stream"_a, Unlocked(),
+      "Writes attention to `out`, and its LSE to the address `log_sum_exp` unless that is 0.");
   module.def("prepare", &run_prepare, "q"_a, "k"_a, "v"_a, "repair_budget"_a.none(), "options"_a,
              "with_log_sum_exp"_a, "threads"_a, "stream"_a, Unlocked(), "Quantises Q, K and V.");
   module.def("attention_prepared", &run_attention_prepared, "prepared"_a, "out"_a, "log_sum_exp"_a,

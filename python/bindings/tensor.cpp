@@ -86,7 +86,8 @@ nb::dlpack::dtype result_type(const std::string& name) {
 }
 
 /// Fresh CPU memory that speaks DLPack.
-nb::ndarray<nb::array_api> allocate(const std::string& dtype, const std::vector<std::size_t>& shape) {
+nb::ndarray<nb::array_api> allocate(const std::string& dtype,
+                                    const std::vector<std::size_t>& shape) {
   constexpr std::size_t kBitsPerByte = 8;
   const nb::dlpack::dtype type = result_type(dtype);
   std::size_t bytes = type.bits / kBitsPerByte;

@@ -108,7 +108,9 @@ def run_attention(
     shape = tuple(q.shape)
     warn_about_layout(shape)
     out, _ = arrays.empty(shape, origin.dtype, origin)
-    lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+    lse, lse_address = (
+        arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+    )
     _openvc.attention(
         *views,
         arrays.view("out", out),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -158,8 +158,8 @@ def capture(
     """Records Q, K and V of the scaled_dot_product_attention calls of a torch model.
 
     Each recorded call becomes a file ``step<step>_layer<layer>.safetensors`` in `out` with the
-    tensors q, k and v ([S, H, D], or [B, S, H, D] if B > 1; as the attention call gets them, that is
-    after norms and rotary embedding) and metadata. Three forms:
+    tensors q, k and v ([S, H, D], or [B, S, H, D] if B > 1; as the attention call gets them, which
+    is after norms and rotary embedding) and metadata. Three forms:
 
         with capture(transformer, out="captures", layers=[0, 20], steps=[10]) as recording:
             pipeline(prompt)             # every forward call of `transformer` is one step

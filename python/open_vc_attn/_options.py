@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Union, get_args
+from typing import Any, Literal, get_args
 
 Choice = Literal["never", "automatic", "always"]
 KeyOrder = Literal["mid_window", "descending"]
@@ -53,7 +53,9 @@ class Numerics:
     def __post_init__(self) -> None:
         for name in ("smooth_keys", "centre_values"):
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"numerics.{name} must be True or False, not {getattr(self, name)!r}")
+                raise TypeError(
+                    f"numerics.{name} must be True or False, not {getattr(self, name)!r}"
+                )
         require_one_of("numerics.rotation", self.rotation, CHOICES)
         require_one_of("numerics.tail_correction", self.tail_correction, CHOICES)
         require_one_of("numerics.value_scale", self.value_scale, VALUE_SCALES)
@@ -102,7 +104,7 @@ class Support:
         return self.supported
 
 
-NumericsLike = Union[Numerics, Mapping[str, Any], None]
+NumericsLike = Numerics | Mapping[str, Any] | None
 
 
 def as_numerics(numerics: NumericsLike) -> Numerics:

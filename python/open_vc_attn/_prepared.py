@@ -231,7 +231,9 @@ def _quantize(
 def _run(prepared: PreparedFP8, return_lse: bool) -> Any:
     arrays, origin, shape = prepared._arrays, prepared._origin, prepared.shapes.q
     out, _ = arrays.empty(shape, origin.dtype, origin)
-    lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+    lse, lse_address = (
+        arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+    )
     _openvc.attention_prepared(
         prepared._native,
         arrays.view("out", out),

@@ -2,8 +2,8 @@
 """A minimal safetensors reader and writer that needs neither NumPy nor torch.
 
 Format: 8 bytes of little-endian header length, a JSON header, tensor data. The header maps names to
-``{"dtype", "shape", "data_offsets"}``, and ``__metadata__`` to a map of strings. Tensors follow each
-other without gaps.
+``{"dtype", "shape", "data_offsets"}``, and ``__metadata__`` to a map of strings. Tensors follow
+each other without gaps.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ converted for it into temporary ones here.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -99,14 +98,17 @@ def _converted(arguments: Sequence[str], folder: Path) -> list[str]:
     """The arguments with every input file of torch's replaced by a safetensors file."""
     result, previous = [], ""
     for index, argument in enumerate(arguments):
-        option, separator, value = argument.partition("=") if "=" in argument else ("", "", argument)
+        option, separator, value = (
+            argument.partition("=") if "=" in argument else ("", "", argument)
+        )
         is_output = (option or previous) in _OUTPUT_OPTIONS
+        previous = argument
         if value.endswith(_TORCH_SUFFIXES) and Path(value).is_file() and not is_output:
             target = folder / f"{index}-{Path(value).stem}.safetensors"
             _convert(Path(value), target)
-            argument = f"{option}{separator}{target}"
-        result.append(argument)
-        previous = argument
+            result.append(f"{option}{separator}{target}")
+        else:
+            result.append(argument)
     return result
 
 

@@ -85,15 +85,15 @@ def canonical_sum(rows):
     """Sums over axis 0 in the order of the contract: 16 lanes per group of 128, balanced trees."""
     rows = numpy.asarray(rows, F32)
     while len(rows) > 1:
-        groups = []
-        for start in range(0, len(rows), 128):
-            lanes = numpy.zeros((16, rows.shape[1]), F32)
-            for i, row in enumerate(rows[start : start + 128]):
-                lanes[i % 16] = lanes[i % 16] + row
-            while len(lanes) > 1:
-                lanes = lanes[0::2] + lanes[1::2]
-            groups.append(lanes[0])
-        rows = numpy.stack(groups)
+        padded = numpy.zeros((-(-len(rows) // 128) * 128, rows.shape[1]), F32)
+        padded[: len(rows)] = rows
+        rounds = padded.reshape(-1, 8, 16, rows.shape[1])
+        lanes = numpy.zeros_like(rounds[:, 0])
+        for i in range(8):
+            lanes = lanes + rounds[:, i]
+        while lanes.shape[1] > 1:
+            lanes = lanes[:, 0::2] + lanes[:, 1::2]
+        rows = lanes[:, 0]
     return rows[0]
 
 
@@ -206,7 +206,7 @@ def pack_values(codes):
 def scores(head):
     """Accumulated scores as binary16 values, [Sq, Skv] float64."""
     total = DECODED[head.query_codes] @ DECODED[head.key_codes].T
-    for q, k in zip(head.query_columns, head.key_columns):
+    for q, k in zip(head.query_columns, head.key_columns, strict=True):
         total = total + DECODED[q] @ DECODED[k].T
     return total.astype(numpy.float16).astype(numpy.float64)
 

@@ -69,7 +69,7 @@ def test_one_call(model, tmp_path):
     assert torch.equal(recording.result, model(x))
     for n, path in enumerate(recording.files):
         saved, metadata = load(path)
-        for found, seen in zip(saved, model.blocks[n].seen[0]):
+        for found, seen in zip(saved, model.blocks[n].seen[0], strict=True):
             assert torch.equal(found, seen[0].transpose(0, 1))
         assert metadata["module"] == f"blocks.{n}"
         assert metadata["causal"] == str(n == 1).lower()
@@ -102,7 +102,9 @@ def test_every_forward_call_is_a_step(model, tmp_path):
     with capture(model, out=tmp_path, layers=[0, 2], steps={1, 3}) as recording:
         for _ in range(5):
             model(tokens())
-            functional.scaled_dot_product_attention(*[torch.zeros(1, 1, 4, 8)] * 3)  # not of the model
+            functional.scaled_dot_product_attention(
+                *[torch.zeros(1, 1, 4, 8)] * 3
+            )  # not of the model
     expected = [f"step00{step}_layer00{layer}.safetensors" for step in (1, 3) for layer in (0, 2)]
     assert names(recording) == expected
     model(tokens())
@@ -127,7 +129,9 @@ def test_all_calls_of_this_thread(tmp_path):
 
 
 def test_a_function(tmp_path, model):
-    recording = capture(lambda x, times: [model(x) for _ in range(times)], tokens(), out=tmp_path, times=2)
+    recording = capture(
+        lambda x, times: [model(x) for _ in range(times)], tokens(), out=tmp_path, times=2
+    )
     assert len(recording.files) == 6 and len(recording.result) == 2
 
 

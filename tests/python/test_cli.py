@@ -11,7 +11,7 @@ import pytest
 
 from open_vc_attn import _safetensors, cli
 
-ECHO = "#!/bin/sh\nfor argument in \"$@\"; do echo \"$argument\"; done\n"
+ECHO = '#!/bin/sh\nfor argument in "$@"; do echo "$argument"; done\n'
 
 
 @pytest.fixture
@@ -61,9 +61,13 @@ def test_exit_status(program, script, status):
 
 def test_streams_pass_through(program):
     program("#!/bin/sh\ncat; echo problem >&2\n")
-    code = f"from pathlib import Path; from open_vc_attn import cli; " \
+    code = (
+        f"from pathlib import Path; from open_vc_attn import cli; "
         f"cli._PROGRAM = Path({str(cli._PROGRAM)!r}); raise SystemExit(cli.run([]))"
-    result = subprocess.run([sys.executable, "-c", code], input="hello", capture_output=True, text=True)
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], input="hello", capture_output=True, text=True
+    )
     assert (result.returncode, result.stdout, result.stderr) == (0, "hello", "problem\n")
 
 
@@ -74,8 +78,10 @@ def test_signals_reach_the_program(program, tmp_path, sent, to_group):
         f"#!/bin/sh\ntrap 'sleep 0.3; echo cleaned; exit 7' {sent.name[3:]}\n"
         f"touch {tmp_path}/started\nwhile :; do sleep 0.05; done\n"
     )
-    code = f"from pathlib import Path; from open_vc_attn import cli; " \
+    code = (
+        f"from pathlib import Path; from open_vc_attn import cli; "
         f"cli._PROGRAM = Path({str(cli._PROGRAM)!r}); raise SystemExit(cli.run([]))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -94,7 +100,9 @@ def test_missing_program(monkeypatch, tmp_path, capsys):
     assert "built without the command line program" in captured.err and captured.out == ""
 
 
-PRINT_INPUT = "#!/bin/sh\nfor a in \"$@\"; do case $a in *.safetensors) cat \"${a#*=}\" > %s;; esac; done\n"
+PRINT_INPUT = (
+    '#!/bin/sh\nfor a in "$@"; do case $a in *.safetensors) cat "${a#*=}" > %s;; esac; done\n'
+)
 
 
 @pytest.mark.parametrize("form", ["dict", "triple", "tensor"])

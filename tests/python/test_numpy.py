@@ -3,7 +3,15 @@
 
 import numpy
 import pytest
-from conftest import GAUSSIAN_ERROR, HEAD_DIM, LSE_ERROR, as_bytes, random_qkv, relative_l2, softmax_attention
+from conftest import (
+    GAUSSIAN_ERROR,
+    HEAD_DIM,
+    LSE_ERROR,
+    as_bytes,
+    random_qkv,
+    relative_l2,
+    softmax_attention,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +36,9 @@ def test_result_has_the_form_of_q(dtype, batch, request):
     assert numpy.abs(lse - expected_lse).max() < LSE_ERROR
 
 
-@pytest.mark.parametrize("queries, keys", [(1, 1), (1, 300), (130, 1), (127, 129), (256, 128), (300, 77)])
+@pytest.mark.parametrize(
+    "queries, keys", [(1, 1), (1, 300), (130, 1), (127, 129), (256, 128), (300, 77)]
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_any_length(queries, keys, causal):
     q, k, v = random_qkv(queries, keys, heads=1)
@@ -133,7 +143,9 @@ def test_expanded_batch():
 def test_strides_of_single_element_axes_do_not_matter():
     q, k, v = random_qkv(40, 40, heads=1)
     itemsize = q.dtype.itemsize
-    odd = numpy.lib.stride_tricks.as_strided(q, q.shape, (HEAD_DIM * itemsize, 13 * itemsize, itemsize))
+    odd = numpy.lib.stride_tricks.as_strided(
+        q, q.shape, (HEAD_DIM * itemsize, 13 * itemsize, itemsize)
+    )
     assert as_bytes(attention(odd, k, v)) == as_bytes(attention(q, k, v))
 
 

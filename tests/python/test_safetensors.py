@@ -38,7 +38,11 @@ def test_numpy_round_trip(tmp_path, bfloat16):
 
 def test_torch_round_trip(tmp_path, torch):
     path = tmp_path / "a.safetensors"
-    tensors = {"a": torch.randn(3, 4).bfloat16().T, "empty": torch.zeros(0, 2), "n": torch.tensor(3)}
+    tensors = {
+        "a": torch.randn(3, 4).bfloat16().T,
+        "empty": torch.zeros(0, 2),
+        "n": torch.tensor(3),
+    }
     save(path, tensors)
     loaded, metadata = load(path)
     assert metadata == {}

@@ -83,7 +83,7 @@ def test_inputs_are_never_modified():
     versions = [x._version for x in inputs]
     attention(*inputs)
     open_vc_attn.attention_fp8(open_vc_attn.prepare_fp8(*inputs))
-    assert all(equal_bits(x, y) for x, y in zip(inputs, before))
+    assert all(equal_bits(x, y) for x, y in zip(inputs, before, strict=True))
     assert [x._version for x in inputs] == versions
 
 
@@ -110,13 +110,17 @@ def test_parameters_under_no_grad():
 @pytest.mark.parametrize(
     "change, error, words",
     [
-        (lambda x: x.double(), TypeError, r"k has element type torch.float64|k has element type fl"),
+        (
+            lambda x: x.double(),
+            TypeError,
+            r"k has element type torch.float64|k has element type fl",
+        ),
         (lambda x: x.to(torch.float8_e4m3fn), TypeError, "k has element type torch.float8_e4m3fn"),
         (lambda x: x.float(), TypeError, "one element type, not bfloat16, float32, bfloat16"),
         (lambda x: x.to("meta"), ValueError, "k is a meta tensor"),
         (lambda x: x.to_sparse(), NotImplementedError, r"k has layout torch.sparse_coo.*to_dense"),
         (lambda x: x.float().numpy(), TypeError, "one framework, not torch, numpy, torch"),
-        (lambda x: torch._neg_view(x), ValueError, r"k is a lazily negated view.*resolve_neg"),
+        (torch._neg_view, ValueError, r"k is a lazily negated view.*resolve_neg"),
         (lambda x: x[None], ValueError, "layout"),
         (lambda x: x[:0], ValueError, "k: shape .*size 0"),
     ],

@@ -32,7 +32,9 @@ def model_inputs(tokens):
     return x, torch.randn(64, 768, generator=generator) / 8
 
 
-COMPILATIONS = [(backend, mode) for backend in ("eager", "aot_eager") for mode in (False, True, None)]
+COMPILATIONS = [
+    (backend, mode) for backend in ("eager", "aot_eager") for mode in (False, True, None)
+]
 
 
 # Inductor is slow: one mode only.
@@ -55,9 +57,7 @@ def test_dynamic_shapes_do_not_recompile():
     counter = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(attention, fullgraph=True, backend=counter, dynamic=True)
     for queries, keys in ((20, 30), (21, 31), (50, 40)):
-        assert torch.equal(
-            compiled(*tensors(queries, keys)), attention(*tensors(queries, keys))
-        )
+        assert torch.equal(compiled(*tensors(queries, keys)), attention(*tensors(queries, keys)))
     assert counter.frame_count == 1
 
 
