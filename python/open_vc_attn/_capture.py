@@ -215,7 +215,7 @@ def capture(
 def load_capture(path: str | os.PathLike[str]) -> Capture:
     """Reads a file of capture(), or any safetensors file with tensors q, k and v.
 
-    The softmax scale is 1/sqrt(D) and the call not causal unless the metadata say otherwise.
+    Metadata "layout" HSD or BHSD stands for heads before tokens. The softmax scale is 1/sqrt(D) and the call not causal unless the metadata say otherwise.
 
     Raises:
         ValueError: the file is malformed or lacks a tensor.
@@ -227,6 +227,8 @@ def load_capture(path: str | os.PathLike[str]) -> Capture:
     if missing:
         raise ValueError(f"{path}: has no tensor {', '.join(missing)}, only {', '.join(tensors)}")
     q, k, v = (tensors[name].torch() for name in "qkv")
+    if metadata.get("layout") in ("HSD", "BHSD"):
+        q, k, v = (x.transpose(-2, -3) for x in (q, k, v))
     scale = metadata.get("softmax_scale")
     return Capture(
         q,

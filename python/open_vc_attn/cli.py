@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from . import _safetensors
+
 _PROGRAM = Path(__file__).parent / "bin" / "open-vc-attn"
+_NAMES = ("q", "k", "v")
 _TORCH_SUFFIXES = (".pt", ".pth")
 _OUTPUT_OPTIONS = ("-o", "--out", "--output")
 
@@ -95,24 +98,48 @@ def _wait(command: list[str]) -> int:
 
 
 def _converted(arguments: Sequence[str], folder: Path) -> list[str]:
-    """The arguments with every input file of torch's replaced by a safetensors file."""
-    result, previous = [], ""
-    for index, argument in enumerate(arguments):
-        option, separator, value = (
-            argument.partition("=") if "=" in argument else ("", "", argument)
-        )
-        is_output = (option or previous) in _OUTPUT_OPTIONS
-        previous = argument
-        if value.endswith(_TORCH_SUFFIXES) and Path(value).is_file() and not is_output:
-            target = folder / f"{index}-{Path(value).stem}.safetensors"
-            _convert(Path(value), target)
-            result.append(f"{option}{separator}{target}")
+    """The arguments with input files of torch's replaced by safetensors files in `folder`.
+
+    Three files of one tensor each, one after the other, become one file with q, k and v.
+    """
+    result: list[str] = []
+    index = 0
+    while index < len(arguments):
+        run = _torch_files(arguments, index)
+        if len(run) == len(_NAMES):
+            contents = [_load(path) for _, path in run]
+            tensors = [_only_tensor(content) for content in contents]
+            if all(tensor is not None for tensor in tensors):
+                target = folder / f"{index}.safetensors"
+                _safetensors.save(target, dict(zip(_NAMES, tensors, strict=True)))
+                result.append(f"{run[0][0]}{target}")
+                index += len(run)
+                continue
+        if run:
+            prefix, source = run[0]
+            target = folder / f"{index}.safetensors"
+            _safetensors.save(target, *_named_tensors(source, _load(source)))
+            result.append(f"{prefix}{target}")
         else:
-            result.append(argument)
+            result.append(arguments[index])
+        index += 1
     return result
 
 
-def _convert(source: Path, target: Path) -> None:
+def _torch_files(arguments: Sequence[str], start: int) -> list[tuple[str, Path]]:
+    """Input files of torch's that follow each other from `start` on, with their ``--option=``."""
+    files: list[tuple[str, Path]] = []
+    for index in range(start, len(arguments)):
+        option, separator, value = arguments[index].rpartition("=")
+        previous = arguments[index - 1] if index else ""
+        is_file = value.endswith(_TORCH_SUFFIXES) and Path(value).is_file()
+        if not is_file or (option or previous) in _OUTPUT_OPTIONS or (separator and files):
+            break
+        files.append((option + separator, Path(value)))
+    return files
+
+
+def _load(source: Path) -> Any:
     try:
         import torch
     except ImportError:
@@ -121,23 +148,29 @@ def _convert(source: Path, target: Path) -> None:
             "pip install torch, or save the tensors as .safetensors or .npy",
             _EXIT_USAGE,
         ) from None
-    from . import _safetensors
-
     try:
-        content = torch.load(source, map_location="cpu", weights_only=True)
+        return torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds; all mean that the file is unusable
         raise _CliError(f"{source}: torch cannot load it safely: {error}", _EXIT_USAGE) from None
-    _safetensors.save(target, _named_tensors(source, content), {"source": str(source)})
 
 
-def _named_tensors(source: Path, content: Any) -> dict[str, Any]:
-    """What a file of torch's holds, as q, k and v where it has no names."""
+def _only_tensor(content: Any) -> Any:
+    """The tensor that a file consists of, None if it holds more or less."""
+    import torch
+
+    if isinstance(content, dict) and len(content) == 1:
+        (content,) = content.values()
+    return content if isinstance(content, torch.Tensor) else None
+
+
+def _named_tensors(source: Path, content: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Tensors of a file of torch's, q, k and v where it has no names, and its plain values."""
     import torch
 
     if isinstance(content, torch.Tensor):
         content = {source.stem: content}
-    elif isinstance(content, (list, tuple)) and len(content) == 3:
-        content = dict(zip("qkv", content, strict=True))
+    elif isinstance(content, (list, tuple)) and len(content) == len(_NAMES):
+        content = dict(zip(_NAMES, content, strict=True))
     if not isinstance(content, dict):
         raise _CliError(
             f"{source}: expected a tensor, a triple (q, k, v) or a dict of tensors, "
@@ -147,4 +180,9 @@ def _named_tensors(source: Path, content: Any) -> dict[str, Any]:
     tensors = {str(name): x for name, x in content.items() if isinstance(x, torch.Tensor)}
     if not tensors:
         raise _CliError(f"{source}: holds no tensors", _EXIT_USAGE)
-    return tensors
+    plain = {
+        str(name): str(x).lower() if isinstance(x, bool) else str(x)
+        for name, x in content.items()
+        if isinstance(x, (bool, int, float, str))
+    }
+    return tensors, plain

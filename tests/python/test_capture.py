@@ -93,6 +93,8 @@ def test_loading_other_files(tmp_path):
     x = torch.zeros(2, 1, 64)
     _safetensors.save(path, dict(q=x, k=x, v=x))
     assert load_capture(path)[3:] == (False, 0.125, {})
+    _safetensors.save(path, dict(q=x, k=x, v=x), {"layout": "HSD"})
+    assert load_capture(path).q.shape == (1, 2, 64)
     _safetensors.save(path, dict(q=x, value=x))
     with pytest.raises(ValueError, match="has no tensor k, v, only q, value"):
         load_capture(path)

@@ -110,7 +110,8 @@ PRINT_INPUT = (
 def test_files_of_torch_are_converted(program, tmp_path, torch, form, argument):
     q = torch.randn(4, 2, 128).bfloat16()
     source, seen = tmp_path / "caps.pt", tmp_path / "seen"
-    content = {"dict": {"q": q, "k": q + 1, "step": 3}, "triple": (q, q + 1, q), "tensor": q}[form]
+    named = {"q": q, "k": q + 1, "causal": True, "softmax_scale": 0.5}
+    content = {"dict": named, "triple": (q, q + 1, q), "tensor": q}[form]
     torch.save(content, source)
     program(PRINT_INPUT % seen)
     assert cli.run(["run", argument.format(source)]) == 0
@@ -118,7 +119,35 @@ def test_files_of_torch_are_converted(program, tmp_path, torch, form, argument):
     expected = {"dict": "qk", "triple": "qkv", "tensor": ["caps"]}[form]
     assert list(tensors) == list(expected)
     assert torch.equal(tensors[expected[0]].torch(), q)
-    assert metadata == {"source": str(source)}
+    plain = {"causal": "true", "softmax_scale": "0.5"}
+    assert metadata == (plain if form == "dict" else {})
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"tensor": x}])
+def test_three_files_of_one_tensor_become_one(program, tmp_path, torch, capfd, wrap):
+    paths = [str(tmp_path / f"{name}.pt") for name in "abc"]
+    for n, path in enumerate(paths):
+        torch.save(wrap(torch.full((2,), n)), path)
+    seen = tmp_path / "seen"
+    program(PRINT_INPUT % seen + 'echo "$#"\n')
+    assert cli.run(["error", "-i", *paths, "--causal"]) == 0
+    assert capfd.readouterr().out == "4\n"
+    tensors, _ = _safetensors.load(seen)
+    assert [(name, int(t.torch()[0])) for name, t in tensors.items()] == [
+        ("q", 0),
+        ("k", 1),
+        ("v", 2),
+    ]
+
+
+def test_files_of_several_captures_stay_apart(program, tmp_path, torch, capfd):
+    paths = [str(tmp_path / f"{n}.pt") for n in range(3)]
+    for path in paths:
+        torch.save({"q": torch.zeros(1), "k": torch.zeros(1)}, path)
+    program(ECHO)
+    assert cli.run(["error", *paths]) == 0
+    names = [os.path.basename(line) for line in capfd.readouterr().out.splitlines()]
+    assert names == ["error", "1.safetensors", "2.safetensors", "3.safetensors"]
 
 
 def test_temporary_files_vanish(program, tmp_path, torch, capfd):
@@ -126,7 +155,7 @@ def test_temporary_files_vanish(program, tmp_path, torch, capfd):
     program(ECHO)
     cli.run([str(tmp_path / "x.pt")])
     path = capfd.readouterr().out.strip()
-    assert path.endswith("0-x.safetensors") and not os.path.exists(os.path.dirname(path))
+    assert path.endswith("0.safetensors") and not os.path.exists(os.path.dirname(path))
 
 
 @pytest.mark.parametrize("arguments", [["--out", "{}"], ["--output={}"], ["-o", "{}"]])
