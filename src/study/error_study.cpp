@@ -36,6 +36,10 @@ void validate(const TensorView& q, const TensorView& k, const TensorView& v,
                   "budget is " + std::to_string(budget) +
                       ", but must be a share of the tokens: 0 <= budget < 1");
     }
+    if (budget > 0.0 && options.attention.mask != Mask::none) {
+      throw Error(ErrorCode::unsupported,
+                  "V repair does not work with a causal mask; use the budget 0 alone");
+    }
   }
 }
 

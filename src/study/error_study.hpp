@@ -18,7 +18,7 @@ namespace openvc::study {
 struct StudyOptions {
   AttentionOptions attention{};
   std::int64_t rows = 256;  ///< sampled queries per head, evenly spaced
-  std::vector<double> budgets = {0.0, 0.005, 0.01, 0.02, 0.04, 0.08};
+  std::vector<double> budgets = {0.0, 0.005, 0.01, 0.02, 0.04, 0.08};  ///< only 0 if causal
   bool sweep_options = true;  ///< measure the other values of every option too
   bool run_backend = true;  ///< run the complete attention call; otherwise its emulation stands in
   int threads = 0;

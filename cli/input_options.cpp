@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "input_options.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "command.hpp"
+#include "io/atomic_file_writer.hpp"
+#include "study/families.hpp"
+
+namespace openvc::cli {
+namespace {
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const study::Family& family : study::families()) names.emplace_back(family.name);
+  return names;
+}
+
+ElementType element_type(const std::string& name) {
+  for (const ElementType type :
+       {ElementType::bfloat16, ElementType::float16, ElementType::float32}) {
+    if (name == element_name(type)) return type;
+  }
+  throw UsageError("unknown element type " + name);
+}
+
+Choice choice(const std::string& name) {
+  if (name == "never") return Choice::never;
+  return name == "always" ? Choice::always : Choice::automatic;
+}
+
+/// What a capture says about itself, in one line.
+std::string describe(const io::Metadata& metadata) {
+  std::string text;
+  for (const char* key : {"model", "video", "layer", "step", "sigma", "grid"}) {
+    const auto entry = metadata.find(key);
+    if (entry == metadata.end()) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, entry->second);
+  }
+  return text;
+}
+
+}  // namespace
+
+void InputOptions::add_files(CLI::App& command) {
+  command
+      .add_option("-i,--input", request_.files,
+                  "safetensors file with q, k and v; or three .npy files in this order")
+      ->expected(1, 3);
+  command.add_option("--tensors", request_.prefix,
+                     "text before the names q, k and v, for files with several sets");
+  command.add_option("--q-name", request_.q, "name of the tensor Q")->capture_default_str();
+  command.add_option("--k-name", request_.k, "name of the tensor K")->capture_default_str();
+  command.add_option("--v-name", request_.v, "name of the tensor V")->capture_default_str();
+  command
+      .add_option("--layout", layout_,
+                  "order of the stored dimensions, with or without batch; from the file if absent")
+      ->check(CLI::IsMember({"shd", "hsd"}));
+  command.add_flag("--uint16-as-bfloat16", request_.uint16_is_bfloat16,
+                   "read uint16 arrays of .npy files as the bits of bfloat16");
+}
+
+void InputOptions::add_family(CLI::App& command) {
+  command.add_option("--family", family_, "synthetic input instead of a file")
+      ->check(CLI::IsMember(family_names()))
+      ->excludes("--input");
+  command.add_option("--tokens", tokens_, "queries, and keys unless given, of a family")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--keys", keys_, "keys of a family")->check(CLI::PositiveNumber);
+  command.add_option("--heads", heads_, "heads of a family")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--batch", batch_, "batch entries of a family")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--seed", seed_, "seed of a family")->capture_default_str();
+  command.add_option("--type", type_, "element type of a family")
+      ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
+      ->capture_default_str();
+}
+
+InputOptions::Input InputOptions::load(int threads) const {
+  if (!request_.files.empty()) return load_files();
+  if (!family_.empty()) return load_family(threads);
+  throw UsageError(
+      "no input: give --input FILE or --family NAME\nRun with --help for the arguments.");
+}
+
+InputOptions::Input InputOptions::load_files() const {
+  study::CaptureRequest request = request_;
+  if (!layout_.empty()) {
+    request.layout =
+        layout_ == "shd" ? study::StoredLayout::sequence_head : study::StoredLayout::head_sequence;
+  }
+  Input input;
+  input.from_file = true;
+  input.capture = study::load_capture(request);
+  input.name = request.files.front().filename().string();
+  if (!request.prefix.empty()) input.name += ", " + request.prefix + "*";
+  input.details = describe(input.capture.metadata);
+  input.softmax_scale = input.capture.softmax_scale;
+  return input;
+}
+
+InputOptions::Input InputOptions::load_family(int threads) const {
+  Input input;
+  input.generated = study::generate(family_, {batch_, tokens_, keys_.value_or(tokens_), heads_},
+                                    element_type(type_), seed_, threads);
+  input.name = "family " + family_;
+  for (const study::Family& family : study::families()) {
+    if (family.name == family_) input.details = family.description;
+  }
+  return input;
+}
+
+void AttentionArguments::add(CLI::App& command) {
+  command.add_flag("--causal", causal_, "queries see no later keys; aligned at the last key");
+  command.add_option("--softmax-scale", softmax_scale_,
+                     "factor of q.k; from the file, else 1/sqrt(head dimension)");
+  command.add_option("--key-order", key_order_, "order in which key blocks are visited")
+      ->check(CLI::IsMember({"mid_window", "descending"}))
+      ->capture_default_str();
+  command.add_option("--threads", threads_, "threads of the CPU; 0 takes all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void AttentionArguments::add_numerics(CLI::App& command) {
+  const CLI::IsMember is_choice({"never", "automatic", "always"});
+  command.add_option("--rotation", rotation_, "Hadamard rotation of Q and K")
+      ->check(is_choice)
+      ->capture_default_str();
+  command
+      .add_option("--max-extra-steps", numerics_.max_extra_steps,
+                  "most k-steps of QK residual columns that a head may get")
+      ->check(CLI::IsMember({0, 1, 2, 4}))
+      ->capture_default_str();
+  command
+      .add_option("--score-error-target", numerics_.score_error_target,
+                  "error of the scores that the plan tolerates, in 1/8 octaves")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--tail-correction", tail_correction_, "follow E4M3's subnormals in ExpCast")
+      ->check(is_choice)
+      ->capture_default_str();
+  command.add_option("--value-scale", value_scale_, "what shares one scale of V")
+      ->check(CLI::IsMember({"per_channel", "per_head"}))
+      ->capture_default_str();
+  command.add_flag("--keep-key-mean", keep_key_mean_, "do not remove the token mean of K");
+  command.add_flag("--keep-value-mean", keep_value_mean_, "do not remove the token mean of V");
+}
+
+AttentionOptions AttentionArguments::options(std::optional<float> stored_scale) const {
+  AttentionOptions options;
+  options.mask = causal_ ? Mask::causal : Mask::none;
+  options.softmax_scale = softmax_scale_ ? softmax_scale_ : stored_scale;
+  options.key_order = key_order_ == "descending" ? KeyOrder::descending : KeyOrder::mid_window;
+  options.numerics = numerics_;
+  options.numerics.rotation = choice(rotation_);
+  options.numerics.tail_correction = choice(tail_correction_);
+  options.numerics.value_scale =
+      value_scale_ == "per_head" ? ValueScale::per_head : ValueScale::per_channel;
+  options.numerics.smooth_keys = !keep_key_mean_;
+  options.numerics.centre_values = !keep_value_mean_;
+  return options;
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  io::AtomicFileWriter writer(path);
+  writer.write(text);
+  writer.commit();
+}
+
+std::string quoted_command(const CLI::App& command) {
+  std::string text = "open-vc-attn " + command.get_name();
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0) continue;
+    text += " --" + option->get_lnames().front();
+    if (option->get_expected_max() == 0) continue;  // a flag
+    for (const std::string& value : option->results()) {
+      const bool plain = value.find_first_not_of(
+                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                             "_-./=,:+@%") == std::string::npos;
+      text += plain ? " " + value : " '" + value + "'";
+    }
+  }
+  return text;
+}
+
+}  // namespace openvc::cli

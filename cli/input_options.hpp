@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "openvc/attention.hpp"
+#include "study/capture.hpp"
+#include "study/tensors.hpp"
+
+// Arguments that several commands share.
+namespace openvc::cli {
+
+/// Which tensors: a file or a synthetic family.
+class InputOptions {
+ public:
+  void add_files(CLI::App& command);
+  void add_family(CLI::App& command);
+
+  /// Tensors in memory, and what is known about them.
+  struct Input {
+    study::Capture capture;    // of a file
+    study::Tensors generated;  // of a family
+    bool from_file = false;
+    std::string name;
+    std::string details;
+    std::optional<float> softmax_scale;
+
+    [[nodiscard]] TensorView q() const { return from_file ? capture.q.view() : generated.q.view(); }
+    [[nodiscard]] TensorView k() const { return from_file ? capture.k.view() : generated.k.view(); }
+    [[nodiscard]] TensorView v() const { return from_file ? capture.v.view() : generated.v.view(); }
+  };
+
+  [[nodiscard]] Input load(int threads) const;
+
+ private:
+  [[nodiscard]] Input load_files() const;
+  [[nodiscard]] Input load_family(int threads) const;
+
+  study::CaptureRequest request_;
+  std::string layout_;
+  std::string family_;
+  std::int64_t tokens_ = 4096;
+  std::optional<std::int64_t> keys_;
+  std::int64_t heads_ = 2;
+  std::int64_t batch_ = 1;
+  std::uint64_t seed_ = 0;
+  std::string type_ = "bfloat16";
+};
+
+/// How attention is computed.
+class AttentionArguments {
+ public:
+  void add(CLI::App& command);
+  void add_numerics(CLI::App& command);
+
+  /// `stored_scale` stands in where no scale was given.
+  [[nodiscard]] AttentionOptions options(std::optional<float> stored_scale) const;
+  [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] bool causal() const { return causal_; }
+
+ private:
+  bool causal_ = false;
+  std::optional<float> softmax_scale_;
+  std::string key_order_ = "mid_window";
+  int threads_ = 0;
+  NumericOptions numerics_{};
+  std::string rotation_ = "automatic";
+  std::string tail_correction_ = "automatic";
+  std::string value_scale_ = "per_channel";
+  bool keep_key_mean_ = false;
+  bool keep_value_mean_ = false;
+};
+
+/// Replaces `path` by a file with this text.
+void write_text(const std::filesystem::path& path, const std::string& text);
+
+/// The words of the command line, for a report that says how it was made.
+[[nodiscard]] std::string quoted_command(const CLI::App& command);
+
+}  // namespace openvc::cli

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "command.hpp"
+#include "openvc/version.hpp"
+
+namespace openvc::cli {
+namespace {
+
+constexpr std::string_view kProgram = "open-vc-attn";
+
+/// The program answers to open-vc-attn-check and the like, too: names that users of other
+/// implementations know.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> all;
+  const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
+  const std::string prefix = std::string(kProgram) + "-";
+  if (name.starts_with(prefix)) all.push_back(name.substr(prefix.size()));
+  for (int i = 1; i < argc; ++i) all.emplace_back(argv[i]);
+  return all;
+}
+
+int complain(std::string_view message, int status) {
+  fmt::print(stderr, "{}: {}\n", kProgram, message);
+  return status;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("FP8 attention for long video sequences: run it, check it, measure its error.",
+                   std::string(kProgram));
+  program.set_version_flag("--version", std::string(kVersion));
+  program.require_subcommand(1);
+  const std::vector<Command> commands = {add_info_command(program), add_check_command(program),
+                                         add_run_command(program), add_error_command(program),
+                                         add_bench_command(program)};
+  try {
+    std::vector<std::string> words = arguments(argc, argv);
+    // The parser takes its arguments from the end.
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    program.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    // Help and version arrive here, too, with the status 0.
+    if (error.get_exit_code() == 0) return program.exit(error);
+    return complain(fmt::format("{}\nRun with --help for the arguments.", error.what()),
+                    kExitUsage);
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.run();
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace openvc::cli
+
+int main(int argc, char** argv) {
+  using namespace openvc::cli;
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& error) {
+    return complain(error.what(), kExitUsage);
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory; use fewer tokens or heads", kExitFailure);
+  } catch (const std::exception& error) {
+    return complain(error.what(), kExitFailure);
+  }
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "openvc/info.hpp"
+#include "study/report.hpp"
+#include "study/report_charts.hpp"
+#include "study/report_style.hpp"
+#include "study/report_text.hpp"
+#include "study/study_summary.hpp"
+#include "study/svg.hpp"
+
+namespace openvc::study {
+namespace {
+
+/// Appends pieces of markup. Arguments are markup, too: text from outside goes through
+/// escape_markup() first.
+class Page {
+ public:
+  template <class... Arguments>
+  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
+  }
+  void figure(std::string_view title, std::string_view legend, std::string_view chart,
+              std::string_view caption) {
+    add("<figure class=\"card\"><h3>{}</h3>\n{}{}<figcaption>{}</figcaption></figure>\n", title,
+        legend, chart, caption);
+  }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::string heads_phrase(std::size_t count, std::size_t heads) {
+  if (count == 0) return "no head";
+  if (count == heads) return heads == 1 ? "the head" : "all heads";
+  return fmt::format("{} of {} heads", count, heads);
+}
+
+/// "3.4 times", or "the same" error.
+std::string ratio_sentence(const StudySummary& summary) {
+  const double ratio = summary.reference.rms / summary.total.rms;
+  if (!(summary.total.rms > 0.0)) return "";
+  if (ratio > 1.05) return fmt::format("{:.2g} times as much", ratio);
+  return ratio < 0.95 ? fmt::format("{:.2g} times that", ratio) : std::string("about the same");
+}
+
+void add_hero(Page& page, const StudyResult& study, const StudySummary& summary) {
+  std::string number = percent(summary.total.rms);
+  number = number.substr(0, number.find(" %"));
+  const std::size_t heads = study.results.size();
+  page.add("<section class=\"card hero\"><div>\n<p class=\"number\">{}<small>%</small></p>\n",
+           number);
+  page.add(
+      "<p>That is how far the FP8 output is from exact attention: the relative L2 error, RMS over "
+      "{} "
+      "head{}, on {} queries each.</p>\n",
+      heads, heads == 1 ? "" : "s", grouped(static_cast<std::int64_t>(study.rows.size())));
+  page.add(
+      "<p class=\"soft\">The published reference numerics are {} away, "
+      "{}.</p></div>\n<div>{}</div></section>\n",
+      percent(summary.reference.rms), ratio_sentence(summary), comparison_chart(summary));
+}
+
+void add_fact(Page& page, std::string_view name, std::string_view value, std::string_view note) {
+  page.add("<div class=\"card\"><span class=\"name\">{}</span><b>{}</b><span>{}</span></div>\n",
+           name, value, note);
+}
+
+void add_facts(Page& page, const StudyResult& study, const StudySummary& summary) {
+  const std::size_t heads = study.results.size();
+  page.add("<section class=\"facts\">\n");
+  add_fact(page, "Worst head", percent(summary.total.worst),
+           head_name(study, summary.total.worst_head));
+  const Source& source = kSources[summary.largest_source];
+  add_fact(page, "Largest source", percent(summary.sources[summary.largest_source].rms),
+           source.label);
+  std::string plan =
+      fmt::format("residual columns in {}", heads_phrase(summary.heads_with_columns, heads));
+  if (summary.heads_rotated > 0) {
+    plan += fmt::format(", rotation in {}", heads_phrase(summary.heads_rotated, heads));
+  }
+  if (summary.heads_with_tail > 0) {
+    plan += fmt::format(", tail correction in {}", heads_phrase(summary.heads_with_tail, heads));
+  }
+  add_fact(page, "What the plan spent",
+           summary.added_work > 0 ? "+" + percent(summary.added_work) : std::string("nothing"),
+           "main-loop work; " + plan);
+  add_fact(page, "Smallest cosine", fmt::format("{:.5f}", summary.smallest_cosine),
+           fmt::format("largest error of one number {:.3g}", summary.largest_error));
+  page.add("</section>\n");
+}
+
+std::string source_legend(bool with_reference) {
+  std::string legend = "<ul class=\"legend\">";
+  for (std::size_t s = 0; s < kSourcesOfTotal; ++s) {
+    legend += fmt::format("<li><i class=\"key k-s{}\"></i>{}</li>", s, kSources[s].label);
+  }
+  if (with_reference) {
+    legend += "<li><i class=\"key diamond k-mark\"></i>reference numerics</li>";
+  }
+  return legend + "</ul>\n";
+}
+
+void add_sources(Page& page, const StudyResult& study, const StudySummary& summary) {
+  page.add(
+      "<h2>Where the error comes from</h2>\n<p class=\"lead\">Each stage rounds something. The "
+      "parts are nearly independent, so their squares add up to the square of the total.</p>\n"
+      "<div class=\"grid\">\n");
+  const bool all = study.results.size() <= kMaxChartHeads;
+  page.figure(
+      "Error of each head", source_legend(true), head_chart(study),
+      fmt::format(
+          "Length of a bar: the head's total error. Its colours share that length in "
+          "proportion to the squared errors of the sources. The diamond is the "
+          "reference on the same head; further right is worse.{}",
+          all ? ""
+              : fmt::format(" Shown are the {} heads with the largest error.", kMaxChartHeads)));
+  page.figure("Each source by itself", "", source_chart(study, summary),
+              fmt::format("One stage as in the library, the others exact. Bar: RMS over heads; "
+                          "circles: single heads. Storing the output in {} comes on top of the "
+                          "total.",
+                          element_name(study.element_type)));
+  page.add("</div>\n");
+}
+
+void add_options(Page& page, const StudyResult& study, const StudySummary& summary) {
+  const bool repaired = summary.budgets.size() > 1;
+  if (study.variants.empty() && !repaired) return;
+  page.add(
+      "<h2>What would change it</h2>\n<p class=\"lead\">Every option of the numerics, changed "
+      "one at a time, and the error that repairing tokens of V removes.</p>\n"
+      "<div class=\"grid\">\n");
+  if (!study.variants.empty()) {
+    page.figure("Other values of the options", "", option_chart(study, summary),
+                "Dashed line: this run. Left of it an option lowers the error, right of it the "
+                "default does. Added work is main-loop time on top of plain FP8 attention.");
+  }
+  if (repaired) {
+    page.figure(
+        "V residual repair",
+        "<ul class=\"legend\"><li><i class=\"key round k-ours\"></i>tokens chosen by this "
+        "library</li>"
+        "<li><i class=\"key diamond k-mark\"></i>by residual energy</li></ul>\n",
+        budget_chart(summary),
+        "Repair returns the rounding error of V for some tokens; it costs their share of main-loop "
+        "work. A flat curve says that V is not what limits this input.");
+  }
+  page.add("</div>\n");
+}
+
+void add_rows(Page& page, const StudyResult& study, const StudySummary& summary) {
+  const auto& errors = summary.sorted_row_errors;
+  page.add(
+      "<h2>Which queries are affected</h2>\n<p class=\"lead\">Half of the sampled queries are "
+      "below {}, 99 % below {}.</p>\n<div class=\"grid\">\n",
+      percent(quantile(errors, 0.5)), percent(quantile(errors, 0.99)));
+  page.figure("Queries by their error", "", histogram_chart(summary),
+              "All heads together. The last bar also holds everything beyond the axis. A long tail "
+              "to the right means that few queries carry most of the error.");
+  page.figure("Along the sequence", "", position_chart(study, summary),
+              "Darker is worse. Vertical stripes are parts of the video, rows are heads; an even "
+              "tone means that no frame is treated worse than others.");
+  page.add("</div>\n");
+}
+
+void add_plan(Page& page, const StudyResult& study) {
+  page.add(
+      "<h2>The plan of each head</h2>\n<p class=\"lead\">The preparation predicts every head's "
+      "score error from its statistics and spends extra work only where that pays.</p>\n"
+      "<div class=\"grid\">\n<div class=\"card scroll\"><table><thead><tr><th>head</th>"
+      "<th class=\"words\">plan</th><th>score error<br>predicted</th><th><br>measured</th>"
+      "<th>flushed<br>mass</th><th>error</th><th>reference</th></tr></thead><tbody>\n");
+  for (std::size_t i = 0; i < study.results.size(); ++i) {
+    const HeadResult& head = study.results[i];
+    page.add(
+        "<tr><td>{}</td><td class=\"words\">{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td>"
+        "<td><b>{}</b></td><td>{}</td></tr>\n",
+        head_name(study, i), plan_phrase(head.plan), head.plan.predicted_score_error,
+        head.measured_score_error, percent(head.sources.flushed_mass),
+        percent(head.total.relative_l2()), percent(head.reference.relative_l2()));
+  }
+  page.add("</tbody></table></div>\n");
+  page.figure("Is the prediction right?",
+              "<ul class=\"legend\"><li><i class=\"key round k-ours\"></i>heads with residual "
+              "columns</li></ul>\n",
+              plan_chart(study),
+              "Standard deviation of the score error in 1/8 octaves: a tenth of a step of an E4M3 "
+              "exponent is harmless, one whole step moves a probability by 9 %. On the dashed line "
+              "prediction and measurement agree.");
+  page.add("</div>\n");
+}
+
+void add_terms(Page& page) {
+  page.add(
+      "<h2>Terms</h2>\n<dl>\n"
+      "<dt>Relative L2 error</dt><dd>Length of the difference to exact attention in float64, "
+      "divided "
+      "by the length of the exact output.</dd>\n"
+      "<dt>Reference numerics</dt><dd>What the published systems do: one Q and one K scale per 128 "
+      "tokens, one V scale per head, neither smoothing nor rotation.</dd>\n"
+      "<dt>Residual columns</dt><dd>What rounding removed from the channels of Q and K with the "
+      "most "
+      "energy, appended to the product. 16 channels cost 12.5 % of the main loop.</dd>\n"
+      "<dt>Probability coding</dt><dd>Softmax weights are written as 8-bit codes straight from the "
+      "score, in steps of 1/8 octave.</dd>\n"
+      "<dt>Underflow tail</dt><dd>Weights too small for a normal 8-bit number, underestimated or "
+      "flushed to zero.</dd>\n"
+      "<dt>Accumulation</dt><dd>The backend's sums against the same bytes summed in float64.</dd>\n"
+      "</dl>\n");
+}
+
+void add_footer(Page& page, const StudyResult& study, const ReportHeader& header) {
+  const Info build = info();
+  page.add(
+      "<footer><p>Open-VC Attention {}, numerics contract {}; {} on the CPU ({}), {:.1f} s.</p>\n",
+      escape_markup(build.version), build.contract_version,
+      study.backend_ran ? "attention ran" : "emulated", escape_markup(build.cpu_simd_target),
+      study.seconds);
+  if (!header.command.empty()) {
+    page.add("<p>Made with <code>{}</code></p>\n", escape_markup(header.command));
+  }
+  page.add("</footer>\n");
+}
+
+}  // namespace
+
+std::string report_html(const StudyResult& study, const ReportHeader& header) {
+  const StudySummary summary = summarize(study);
+  Page page;
+  page.add(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>Attention error of {}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n",
+      escape_markup(header.source), kReportStyle);
+  page.add(
+      "<p class=\"eyebrow\">Attention error report</p>\n<h1>{}</h1>\n<p "
+      "class=\"lead\">{}{}{}</p>\n",
+      escape_markup(header.source), shape_phrase(study, "×"), header.details.empty() ? "" : " · ",
+      escape_markup(header.details));
+  add_hero(page, study, summary);
+  add_facts(page, study, summary);
+  add_sources(page, study, summary);
+  add_options(page, study, summary);
+  add_rows(page, study, summary);
+  add_plan(page, study);
+  add_terms(page);
+  add_footer(page, study, header);
+  page.add("</main>\n</body>\n</html>\n");
+  return page.take();
+}
+
+}  // namespace openvc::study
