@@ -41,7 +41,8 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
   };
   add_codes("query_codes", layout.query_codes, {bh, queries, kChannels});
   add_codes("key_codes", layout.key_codes, {bh, keys, kChannels});
-  add_codes("value_codes", layout.value_codes, {bh, kChannels, keys});
+  add_codes("value_codes", layout.value_codes,
+            {bh, problem.padded_key_blocks(), schedule::kValueRows, numerics::kKeyBlock});
   add_codes("query_columns", layout.query_columns, {steps, bh, queries, kColumns});
   add_codes("key_columns", layout.key_columns, {steps, bh, keys, kColumns});
   // [.., 0] score exponent, 1 extra steps, 2 tail correction, 3 unused.

@@ -8,10 +8,6 @@ using numerics::kColumnsPerStep;
 using numerics::kHeadDim;
 using numerics::kKeyBlock;
 
-std::int64_t blocks_per_head(const schedule::Problem& problem) {
-  return problem.padded_keys() / kKeyBlock;
-}
-
 /// Heads without residual columns leave the end of their block unused.
 std::size_t key_block_bytes(const AttentionKernel& kernel, const schedule::PreparedView& inputs) {
   return kernel.word_bytes(kKeyBlock * (kHeadDim + inputs.max_extra_steps * kColumnsPerStep));
@@ -23,8 +19,7 @@ DecodedHeads::DecodedHeads(const AttentionKernel& kernel, const schedule::Prepar
                            std::int64_t max_heads)
     : kernel_(kernel),
       sections_(inputs),
-      padded_keys_(inputs.problem.padded_keys()),
-      blocks_(blocks_per_head(inputs.problem)),
+      blocks_(inputs.problem.padded_key_blocks()),
       key_bytes_(key_block_bytes(kernel, inputs)),
       value_bytes_(kernel.word_bytes(kKeyBlock * kHeadDim)),
       words_(static_cast<std::size_t>(max_heads) * head_bytes(kernel, inputs)),
@@ -32,7 +27,7 @@ DecodedHeads::DecodedHeads(const AttentionKernel& kernel, const schedule::Prepar
 
 std::size_t DecodedHeads::head_bytes(const AttentionKernel& kernel,
                                      const schedule::PreparedView& inputs) {
-  return static_cast<std::size_t>(blocks_per_head(inputs.problem)) *
+  return static_cast<std::size_t>(inputs.problem.padded_key_blocks()) *
          (key_block_bytes(kernel, inputs) + kernel.word_bytes(kKeyBlock * kHeadDim));
 }
 
@@ -56,7 +51,7 @@ void DecodedHeads::decode_block(std::int64_t bh, std::int64_t key_block) {
                           kColumnsPerStep, place, row_bytes);
   }
   has_nan_[slot(bh, key_block)] = nan ? 1 : 0;
-  kernel_.decode(sections_.value_slots(bh, first_key), padded_keys_, kHeadDim, kKeyBlock,
+  kernel_.decode(sections_.value_block(bh, key_block), kKeyBlock, kHeadDim, kKeyBlock,
                  keys + key_bytes_, static_cast<std::int64_t>(kernel_.word_bytes(kKeyBlock)));
 }
 

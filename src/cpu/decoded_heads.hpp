@@ -42,7 +42,6 @@ class DecodedHeads {
 
   const AttentionKernel& kernel_;
   PreparedSections sections_;
-  std::int64_t padded_keys_;
   std::int64_t blocks_;    // per head, those of repair rows included
   std::size_t key_bytes_;  // of one block
   std::size_t value_bytes_;

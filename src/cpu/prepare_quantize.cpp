@@ -8,7 +8,9 @@
 #include "cpu/row_kernels.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
+#include "numerics/e4m3.hpp"
 #include "numerics/hadamard.hpp"
+#include "numerics/key_permutation.hpp"
 #include "numerics/qk_quantize.hpp"
 
 namespace openvc::cpu {
@@ -41,7 +43,22 @@ void clear_padding(std::uint8_t* rows, int count, int width) {
               static_cast<std::size_t>(RowTile::kRows - count) * static_cast<std::size_t>(width));
 }
 
-/// Codes and residual columns of one loaded tile. `columns(step)` is where the step's rows go.
+/// Those rows become copies of `row`.
+void repeat_in_padding(const std::uint8_t* row, std::uint8_t* rows, int count, int width) {
+  for (int i = count; i < RowTile::kRows; ++i) std::copy_n(row, width, rows + i * width);
+}
+
+/// Rows of packed V that add the probabilities of `count` leading keys.
+void write_weight_rows(int count, std::uint8_t* rows) {
+  std::uint8_t row[numerics::kKeyBlock] = {};
+  for (int key = 0; key < count; ++key) row[numerics::slot_of_key(key)] = numerics::kE4m3One;
+  for (int i = 0; i < schedule::kWeightRows; ++i) {
+    std::copy_n(row, numerics::kKeyBlock, rows + i * numerics::kKeyBlock);
+  }
+}
+
+/// Codes and residual columns of one loaded tile, without its padding. `columns(step)` is where the
+/// step's rows go.
 template <class Columns>
 void write_score_rows(const RowTile& tile, int count, float multiplier,
                       const numerics::ScorePlan& plan, const ColumnPlaces& places,
@@ -49,16 +66,17 @@ void write_score_rows(const RowTile& tile, int count, float multiplier,
   float multipliers[kHeadDim];
   std::fill_n(multipliers, kHeadDim, multiplier);
   encode_rows(tile.rows, count, multipliers, codes);
-  clear_padding(codes, count, kHeadDim);
   for (int step = 0; step < max_extra_steps; ++step) {
     std::uint8_t* rows = columns(step);
-    const int used = step < plan.extra_steps ? count : 0;
-    for (int i = 0; i < used; ++i) {
+    if (step >= plan.extra_steps) {
+      clear_padding(rows, 0, kColumnsPerStep);
+      continue;
+    }
+    for (int i = 0; i < count; ++i) {
       write_column_row(tile.rows + i * kHeadDim, multiplier,
                        plan.residual_channels + step * kResidualChannelsPerStep, places,
                        rows + i * kColumnsPerStep);
     }
-    clear_padding(rows, used, kColumnsPerStep);
   }
 }
 
@@ -79,8 +97,7 @@ std::uint8_t* BlockWriter::key_columns(int step, std::int64_t head, std::int64_t
 }
 
 std::uint8_t* BlockWriter::value_block(std::int64_t head, std::int64_t block) const {
-  return bytes(layout_.value_codes) + head * kHeadDim * request_.problem.padded_keys() +
-         block * numerics::kKeyBlock;
+  return bytes(layout_.value_codes) + schedule::value_block_offset(request_.problem, head, block);
 }
 
 void BlockWriter::load(const TensorView& tensor, std::int64_t head, std::int64_t first, int count,
@@ -121,11 +138,26 @@ void BlockWriter::write_queries(std::int64_t head, std::int64_t query_tile,
   if (recipe.scores.rotated) rotate_rows(tile.rows, count, numerics::kQueryRotationScale);
   const std::int64_t row = head * problem.padded_queries() + first;
   const std::int64_t plane = problem.batch_heads() * problem.padded_queries();
+  std::uint8_t* codes = bytes(layout_.query_codes) + row * kHeadDim;
+  const auto columns = [&](int step) {
+    return bytes(layout_.query_columns) + (step * plane + row) * kColumnsPerStep;
+  };
   write_score_rows(tile, count, recipe.scores.query_multiplier, recipe.scores, kQueryPlaces,
-                   request_.numerics.max_extra_steps, bytes(layout_.query_codes) + row * kHeadDim,
-                   [&](int step) {
-                     return bytes(layout_.query_columns) + (step * plane + row) * kColumnsPerStep;
-                   });
+                   request_.numerics.max_extra_steps, codes, columns);
+  clear_padding(codes, count, kHeadDim);
+  for (int step = 0; step < request_.numerics.max_extra_steps; ++step) {
+    clear_padding(columns(step), count, kColumnsPerStep);
+  }
+}
+
+void BlockWriter::pad_keys(std::int64_t head, std::int64_t key_block, int count) const {
+  const std::int64_t first = key_block * numerics::kKeyBlock;
+  const std::int64_t last = request_.problem.keys - 1;
+  repeat_in_padding(key_row(head, last), key_row(head, first), count, kHeadDim);
+  for (int step = 0; step < request_.numerics.max_extra_steps; ++step) {
+    repeat_in_padding(key_columns(step, head, last), key_columns(step, head, first), count,
+                      kColumnsPerStep);
+  }
 }
 
 void BlockWriter::write_keys(std::int64_t head, std::int64_t key_block, const HeadRecipe& recipe,
@@ -138,6 +170,7 @@ void BlockWriter::write_keys(std::int64_t head, std::int64_t key_block, const He
   write_score_rows(tile, count, recipe.scores.key_multiplier, recipe.scores, kKeyPlaces,
                    request_.numerics.max_extra_steps, key_row(head, first),
                    [&](int step) { return key_columns(step, head, first); });
+  pad_keys(head, key_block, count);
 }
 
 void BlockWriter::quantize_values(const HeadRecipe& recipe, int count, RowTile& tile) const {
@@ -145,13 +178,20 @@ void BlockWriter::quantize_values(const HeadRecipe& recipe, int count, RowTile& 
   encode_rows(tile.rows, count, recipe.value_multipliers.data(), tile.codes);
 }
 
+void BlockWriter::write_value_block(std::int64_t head, std::int64_t block, int count, int weights,
+                                    RowTile& tile) const {
+  clear_padding(tile.codes, count, kHeadDim);
+  std::uint8_t* packed = value_block(head, block);
+  pack_value_codes(tile.codes, packed);
+  write_weight_rows(weights, packed + kHeadDim * numerics::kKeyBlock);
+}
+
 void BlockWriter::write_values(std::int64_t head, std::int64_t key_block, const HeadRecipe& recipe,
                                RowTile& tile, float* energies) const {
   const int count = rows_in_tile(request_.problem.keys, key_block);
   load(request_.v, head, key_block * numerics::kKeyBlock, count, tile);
   quantize_values(recipe, count, tile);
-  clear_padding(tile.codes, count, kHeadDim);
-  pack_value_codes(tile.codes, value_block(head, key_block), request_.problem.padded_keys());
+  write_value_block(head, key_block, count, count, tile);
   if (energies == nullptr) return;
   residual_rows(tile.rows, count, recipe.value_multipliers.data(), tile.codes, tile.residuals);
   weighted_row_energies(tile.residuals, count, recipe.value_scales.data(), energies);
@@ -169,22 +209,20 @@ void BlockWriter::write_repair_block(std::int64_t head, std::int64_t repair_bloc
     load_row(request_.v, head / problem.heads, tokens[i], head % problem.heads,
              tile.rows + i * kHeadDim);
   }
-  clear_padding(keys, count, kHeadDim);
   for (int step = 0; step < request_.numerics.max_extra_steps; ++step) {
     std::uint8_t* columns = key_columns(step, head, first);
     for (int i = 0; i < count; ++i) {
       std::copy_n(key_columns(step, head, tokens[i]), kColumnsPerStep,
                   columns + i * kColumnsPerStep);
     }
-    clear_padding(columns, count, kColumnsPerStep);
   }
+  pad_keys(head, block, count);
   quantize_values(recipe, count, tile);
   residual_rows(tile.rows, count, recipe.value_multipliers.data(), tile.codes, tile.residuals);
   float ones[kHeadDim];
   std::fill_n(ones, kHeadDim, 1.0f);
   encode_rows(tile.residuals, count, ones, tile.codes);
-  clear_padding(tile.codes, count, kHeadDim);
-  pack_value_codes(tile.codes, value_block(head, block), problem.padded_keys());
+  write_value_block(head, block, count, 0, tile);
 }
 
 }  // namespace openvc::cpu

@@ -51,6 +51,12 @@ class BlockWriter {
   [[nodiscard]] std::uint8_t* key_row(std::int64_t head, std::int64_t row) const;
   [[nodiscard]] std::uint8_t* key_columns(int step, std::int64_t head, std::int64_t row) const;
   [[nodiscard]] std::uint8_t* value_block(std::int64_t head, std::int64_t block) const;
+  /// The tile's codes and `weights` leading slots that count in the denominator. Padding of the
+  /// tile becomes zero.
+  void write_value_block(std::int64_t head, std::int64_t block, int count, int weights,
+                         RowTile& tile) const;
+  /// Key rows of a block beyond its `count` leading ones, residual columns included.
+  void pad_keys(std::int64_t head, std::int64_t key_block, int count) const;
   void load(const TensorView& tensor, std::int64_t head, std::int64_t first, int count,
             RowTile& tile) const;
   void write_smoothing_shifts(std::int64_t head, std::int64_t first, int count,

@@ -35,10 +35,10 @@ class PreparedSections {
     return codes(view_.layout.key_columns) +
            (plane * view_.problem.padded_keys() + key) * numerics::kColumnsPerStep;
   }
-  /// Channel 0; the next channel follows padded_keys() bytes later.
-  [[nodiscard]] const std::uint8_t* value_slots(std::int64_t bh, std::int64_t slot) const {
-    return codes(view_.layout.value_codes) + bh * numerics::kHeadDim * view_.problem.padded_keys() +
-           slot;
+  /// kHeadDim rows of kKeyBlock codes, then the weight rows.
+  [[nodiscard]] const std::uint8_t* value_block(std::int64_t bh, std::int64_t key_block) const {
+    return codes(view_.layout.value_codes) +
+           schedule::value_block_offset(view_.problem, bh, key_block);
   }
   [[nodiscard]] schedule::HeadRule head_rule(std::int64_t bh) const {
     schedule::HeadRule rule;

@@ -181,10 +181,9 @@ HWY_ATTR void weighted_row_energies(const float* rows, int count, const float* s
   }
 }
 
-HWY_ATTR void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed,
-                               std::int64_t stride) {
+HWY_ATTR void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed) {
   for (int c = 0; c < kHeadDim; ++c) {
-    std::uint8_t* channel = packed + c * stride;
+    std::uint8_t* channel = packed + c * numerics::kKeyBlock;
     for (int key = 0; key < numerics::kKeyBlock; ++key) {
       channel[numerics::slot_of_key(key)] = codes[key * kHeadDim + c];
     }
@@ -258,8 +257,8 @@ void weighted_row_energies(const float* rows, int count, const float* scales, fl
   HWY_DYNAMIC_DISPATCH(weighted_row_energies)(rows, count, scales, energies);
 }
 
-void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed, std::int64_t stride) {
-  HWY_DYNAMIC_DISPATCH(pack_value_codes)(codes, packed, stride);
+void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed) {
+  HWY_DYNAMIC_DISPATCH(pack_value_codes)(codes, packed);
 }
 
 const char* simd_target() { return HWY_DYNAMIC_DISPATCH(simd_target)(); }

@@ -38,9 +38,9 @@ void residual_rows(const float* rows, int count, const float* multipliers,
 /// Sum over channels of (rows * scales)^2, per row.
 void weighted_row_energies(const float* rows, int count, const float* scales, float* energies);
 
-/// Transposes a tile of kKeyBlock rows of codes into kHeadDim rows that are `stride` bytes apart,
-/// with the keys in the order of packed V.
-void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed, std::int64_t stride);
+/// Transposes a tile of kKeyBlock rows of codes into kHeadDim rows of kKeyBlock codes, with the
+/// keys in the order of packed V.
+void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed);
 
 /// The instruction set that these loops run with on this machine.
 const char* simd_target();

@@ -15,6 +15,7 @@ inline constexpr float kE4m3MinNormal = 0x1p-6f;
 inline constexpr float kE4m3MinSubnormal = 0x1p-9f;
 inline constexpr std::uint8_t kE4m3MaxCode = 0x7E;
 inline constexpr std::uint8_t kE4m3Nan = 0x7F;
+inline constexpr std::uint8_t kE4m3One = 0x38;
 inline constexpr int kE4m3CodesPerOctave = 8;
 
 /// Rounds to nearest even and saturates to +-448, infinities included. NaN gives 0x7F.
@@ -62,6 +63,7 @@ inline constexpr std::array<float, 256> kE4m3Values = [] {
 }();
 
 static_assert(e4m3_decode(kE4m3MaxCode) == kE4m3Max);
+static_assert(e4m3_decode(kE4m3One) == 1.0f);
 static_assert([] {
   for (int code = 0; code < 256; ++code) {
     if ((code & 0x7F) == kE4m3Nan) continue;

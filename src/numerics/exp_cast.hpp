@@ -24,7 +24,7 @@ inline constexpr int kPeakCode = kE4m3MaxCode;
 inline constexpr std::uint8_t kNanProbability = 0xFF;
 
 /// Code of the value 1.0; 2^((code - kUnitCode) / 8) is the value that a code stands for.
-inline constexpr int kUnitCode = 56;
+inline constexpr int kUnitCode = kE4m3One;
 
 /// Natural logarithm of the mean of decoded(code) / 2^((x - kUnitCode) / 8) for x uniform over an
 /// octave: rounding in the code domain overestimates on average (a chord lies above 2^x).

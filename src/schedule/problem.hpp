@@ -30,13 +30,17 @@ struct Problem {
   [[nodiscard]] OPENVC_HD constexpr std::int64_t repair_blocks() const {
     return numerics::ceil_div(repair_rows, numerics::kKeyBlock);
   }
-  /// Rows that prepared Q has per head; those beyond `queries` are zero.
+  /// Rows that prepared Q has per head.
   [[nodiscard]] OPENVC_HD constexpr std::int64_t padded_queries() const {
     return query_blocks() * numerics::kQueryBlock;
   }
-  /// Rows that prepared K and V have per head: keys, zero padding, repair rows, zero padding.
+  /// Blocks that prepared K and V have per head: those of the softmax, then those of repair rows.
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t padded_key_blocks() const {
+    return key_blocks() + repair_blocks();
+  }
+  /// Rows that prepared K has per head: keys, padding, repair rows, padding.
   [[nodiscard]] OPENVC_HD constexpr std::int64_t padded_keys() const {
-    return (key_blocks() + repair_blocks()) * numerics::kKeyBlock;
+    return padded_key_blocks() * numerics::kKeyBlock;
   }
 };
 

@@ -7,7 +7,6 @@
 #include "cpu/attention.hpp"
 #include "cpu/prepare.hpp"
 #include "numerics/e4m3.hpp"
-#include "numerics/key_permutation.hpp"
 
 namespace openvc::study {
 namespace {
@@ -82,11 +81,9 @@ void PreparedHead::decode_key_rows(std::int64_t first, std::int64_t count, std::
   for (std::int64_t i = 0; i < count; ++i) {
     decode_row(view_.data + view_.layout.key_codes, view_.data + view_.layout.key_columns,
                padded_keys, first + i, rule().extra_steps, keys.data() + i * width);
-    const std::int64_t group = (first + i) / numerics::kKeyGroup * numerics::kKeyGroup;
-    const std::int64_t slot =
-        group + numerics::slot_of_key(static_cast<int>((first + i) % numerics::kKeyGroup));
-    for (std::int64_t c = 0; c < kHeadDim; ++c) {
-      decode_bytes(value_codes + c * padded_keys + slot, 1, values.data() + i * kHeadDim + c);
+    for (int c = 0; c < kHeadDim; ++c) {
+      decode_bytes(value_codes + schedule::value_code_offset(view_.problem, 0, c, first + i), 1,
+                   values.data() + i * kHeadDim + c);
     }
   }
 }
