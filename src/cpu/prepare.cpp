@@ -2,63 +2,19 @@
 #include "cpu/prepare.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "cpu/prepare_plan.hpp"
 #include "cpu/prepare_quantize.hpp"
 #include "cpu/prepare_statistics.hpp"
 #include "cpu/repair.hpp"
 #include "cpu/row_tile.hpp"
 #include "numerics/contract.hpp"
-#include "numerics/plan.hpp"
-#include "numerics/v_quantize.hpp"
 
 namespace openvc::cpu {
 namespace {
-
-using numerics::kHeadDim;
-
-void plan_values(const HeadStatistics& statistics, std::int64_t keys, const NumericOptions& options,
-                 HeadRecipe& recipe) {
-  std::array<float, kHeadDim> spreads{};
-  for (std::size_t c = 0; c < kHeadDim; ++c) {
-    const numerics::ChannelRange& range = statistics.values[c];
-    recipe.value_means[c] = options.centre_values ? numerics::channel_mean(range, keys) : 0.0f;
-    spreads[c] = numerics::channel_spread(range, recipe.value_means[c]);
-  }
-  if (options.value_scale == ValueScale::per_head) {
-    spreads.fill(*std::max_element(spreads.begin(), spreads.end()));
-  }
-  for (std::size_t c = 0; c < kHeadDim; ++c) {
-    const numerics::ChannelCode code =
-        numerics::channel_code(recipe.value_means[c], spreads[c], statistics.values_finite);
-    recipe.value_means[c] = code.mean;
-    recipe.value_scales[c] = code.scale;
-    recipe.value_multipliers[c] = code.multiplier;
-  }
-}
-
-HeadRecipe plan_head(const PrepareRequest& request, const HeadStatistics& statistics) {
-  HeadRecipe recipe;
-  recipe.scores =
-      numerics::plan_scores(statistics.scores, request.problem.queries, request.problem.keys,
-                            request.softmax_scale, request.numerics);
-  recipe.tail_correction = request.numerics.tail_correction == Choice::always;
-  plan_values(statistics, request.problem.keys, request.numerics, recipe);
-  return recipe;
-}
-
-HeadPlan describe(const HeadRecipe& recipe) {
-  HeadPlan plan;
-  plan.extra_steps = recipe.scores.extra_steps;
-  plan.rotated = recipe.scores.rotated;
-  plan.tail_correction = recipe.tail_correction;
-  plan.score_exponent = recipe.scores.score_exponent;
-  plan.predicted_score_error = std::sqrt(recipe.scores.score_error_variance);
-  return plan;
-}
 
 /// Heads that are prepared together. More of them keep all threads busy on short sequences; fewer
 /// bound the memory for partial sums, which is proportional to their tokens.
@@ -82,9 +38,9 @@ class Round {
     recipes_.resize(statistics.size());
     pool_.parallel_for(count_, [&](std::int64_t head, int) {
       const auto index = static_cast<std::size_t>(head);
-      recipes_[index] = plan_head(request_, statistics[index]);
+      recipes_[index] = plan_head(request_, first_ + head, statistics[index],
+                                  plans[static_cast<std::size_t>(first_ + head)]);
       writer_.write_head(first_ + head, recipes_[index]);
-      plans[static_cast<std::size_t>(first_ + head)] = describe(recipes_[index]);
     });
     quantize(tiles);
     if (request_.problem.repair_rows > 0) repair(tiles);

@@ -6,7 +6,6 @@
 
 #include "cpu/load_row.hpp"
 #include "cpu/row_kernels.hpp"
-#include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
 #include "numerics/hadamard.hpp"
@@ -121,10 +120,7 @@ void BlockWriter::write_smoothing_shifts(std::int64_t head, std::int64_t first, 
                                          const HeadRecipe& recipe, const RowTile& tile) const {
   float* shifts = floats(layout_.smoothing_shifts) + head * request_.problem.queries + first;
   for (int i = 0; i < count; ++i) {
-    const float* row = tile.rows + i * kHeadDim;
-    shifts[i] = request_.softmax_scale *
-                numerics::row_dot([&](int c) { return row[c]; },
-                                  [&](int c) { return recipe.scores.key_means[c]; });
+    shifts[i] = request_.softmax_scale * row_dot(tile.rows + i * kHeadDim, recipe.scores.key_means);
   }
 }
 

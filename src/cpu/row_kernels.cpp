@@ -52,15 +52,15 @@ HWY_ATTR void sum_squared_rows(const float* rows, int count, float* squares) {
             [](float sum, float x) HWY_ATTR { return __builtin_fmaf(x, x, sum); });
 }
 
-// numerics::row_sum_squares with its chunks as independent chains instead of an array in memory.
-HWY_ATTR float row_sum_squares(const float* row) {
+// numerics::row_dot with its chunks as independent chains instead of an array in memory.
+HWY_ATTR float row_dot(const float* left, const float* right) {
   constexpr int kChunks = kHeadDim / numerics::kRowChunk;
   float chunks[kChunks];
   for (int chunk = 0; chunk < kChunks; ++chunk) {
     float sum = 0.0f;
     for (int i = 0; i < numerics::kRowChunk; ++i) {
-      const float x = row[chunk * numerics::kRowChunk + i];
-      sum = __builtin_fmaf(x, x, sum);
+      const int c = chunk * numerics::kRowChunk + i;
+      sum = __builtin_fmaf(left[c], right[c], sum);
     }
     chunks[chunk] = sum;
   }
@@ -81,7 +81,8 @@ HWY_ATTR std::uint32_t largest_magnitude_bits(const float* rows, int count) {
 HWY_ATTR float largest_row_sum_squares(const float* rows, int count) {
   float largest = 0.0f;
   for (int i = 0; i < count; ++i) {
-    largest = std::max(largest, row_sum_squares(rows + static_cast<std::int64_t>(i) * kHeadDim));
+    const float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
+    largest = std::max(largest, row_dot(row, row));
   }
   return largest;
 }
@@ -177,7 +178,7 @@ HWY_ATTR void weighted_row_energies(const float* rows, int count, const float* s
     const float* row = rows + static_cast<std::int64_t>(i) * kHeadDim;
     float weighted[kHeadDim];
     for (int c = 0; c < kHeadDim; ++c) weighted[c] = row[c] * scales[c];
-    energies[i] = row_sum_squares(weighted);
+    energies[i] = row_dot(weighted, weighted);
   }
 }
 
@@ -200,6 +201,7 @@ namespace openvc::cpu {
 
 HWY_EXPORT(largest_magnitude_bits);
 HWY_EXPORT(largest_row_sum_squares);
+HWY_EXPORT(row_dot);
 HWY_EXPORT(sum_rows);
 HWY_EXPORT(sum_squared_rows);
 HWY_EXPORT(reduce_rows);
@@ -218,6 +220,10 @@ std::uint32_t largest_magnitude_bits(const float* rows, int count) {
 
 float largest_row_sum_squares(const float* rows, int count) {
   return HWY_DYNAMIC_DISPATCH(largest_row_sum_squares)(rows, count);
+}
+
+float row_dot(const float* left, const float* right) {
+  return HWY_DYNAMIC_DISPATCH(row_dot)(left, right);
 }
 
 void sum_rows(const float* rows, int count, float* sums) {

@@ -12,6 +12,9 @@ namespace openvc::cpu {
 std::uint32_t largest_magnitude_bits(const float* rows, int count);
 float largest_row_sum_squares(const float* rows, int count);
 
+/// numerics::row_dot of two rows.
+float row_dot(const float* left, const float* right);
+
 /// Sums of each channel over one canonical group, count <= kReductionGroup.
 void sum_rows(const float* rows, int count, float* sums);
 void sum_squared_rows(const float* rows, int count, float* squares);
@@ -38,8 +41,7 @@ void residual_rows(const float* rows, int count, const float* multipliers,
 /// Sum over channels of (rows * scales)^2, per row.
 void weighted_row_energies(const float* rows, int count, const float* scales, float* energies);
 
-/// Transposes a tile of kKeyBlock rows of codes into kHeadDim rows of kKeyBlock codes, with the
-/// keys in the order of packed V.
+/// Transposes a tile of kKeyBlock rows of codes into the channels of a block of packed V.
 void pack_value_codes(const std::uint8_t* codes, std::uint8_t* packed);
 
 /// The instruction set that these loops run with on this machine.

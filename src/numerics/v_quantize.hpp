@@ -29,11 +29,19 @@ struct ChannelCode {
 /// normal numbers.
 inline constexpr float kMinSpread = 0x1p-110f;
 
-/// Mean of a channel; zero where removing it could overflow. tokens < 2^27.
+/// A mean below this share of the channel's largest magnitude stays. Shifting 16-bit inputs by a
+/// fraction of their rounding step correlates the rounding errors of a channel, which costs more
+/// than so small a mean does (docs/numerics.md section 4).
+inline constexpr float kMinMeanShare = 1.0f / 16.0f;
+
+/// Mean of a channel that is worth removing; zero if it is small or removing it could overflow.
+/// tokens < 2^27.
 OPENVC_HD constexpr float channel_mean(const ChannelRange& range, std::int64_t tokens) {
-  const float size = magnitude(range.max) > magnitude(range.min) ? magnitude(range.max)
-                                                                 : magnitude(range.min);
-  return size < kMaxCentredMagnitude ? range.sum / static_cast<float>(tokens) : 0.0f;
+  const float size =
+      magnitude(range.max) > magnitude(range.min) ? magnitude(range.max) : magnitude(range.min);
+  if (!(size < kMaxCentredMagnitude)) return 0.0f;
+  const float mean = range.sum / static_cast<float>(tokens);
+  return magnitude(mean) < kMinMeanShare * size ? 0.0f : mean;
 }
 
 /// Largest distance from the mean.

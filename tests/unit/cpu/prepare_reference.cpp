@@ -11,8 +11,8 @@
 
 #include "cpu/load_row.hpp"
 #include "numerics/canonical_sum.hpp"
+#include "numerics/flush.hpp"
 #include "numerics/hadamard.hpp"
-#include "numerics/key_permutation.hpp"
 #include "numerics/plan.hpp"
 #include "numerics/qk_quantize.hpp"
 #include "numerics/repair.hpp"
@@ -103,7 +103,11 @@ class Head {
     description.rotated = plan_.rotated;
     description.score_exponent = plan_.score_exponent;
     description.predicted_score_error = std::sqrt(plan_.score_error_variance);
-    description.tail_correction = request_.numerics.tail_correction == Choice::always;
+    description.predicted_flush = predicted_flush(statistics);
+    const Choice tail = request_.numerics.tail_correction;
+    description.tail_correction =
+        tail == Choice::always ||
+        (tail == Choice::automatic && description.predicted_flush > kFlushLimit);
     const schedule::HeadRule rule{static_cast<std::uint8_t>(plan_.score_exponent),
                                   static_cast<std::uint8_t>(plan_.extra_steps),
                                   description.tail_correction ? std::uint8_t{1} : std::uint8_t{0}};
@@ -132,6 +136,24 @@ class Head {
     }
   }
 
+  float predicted_flush(const ScoreStatistics& statistics) {
+    const FlushModel model = flush_model(statistics, plan_.key_means, problem_.queries,
+                                         problem_.keys, request_.softmax_scale);
+    std::array<float, kFlushSamples> flushes{};
+    const int count = flush_sample_count(problem_.queries);
+    for (int i = 0; i < count; ++i) {
+      const auto s = static_cast<std::size_t>(flush_sample_query(i, problem_.queries));
+      float own_score = -infinity();
+      if (problem_.queries == problem_.keys) {
+        own_score =
+            row_dot([&](int c) { return q_[s][static_cast<std::size_t>(c)]; },
+                    [&](int c) { return k_[s][static_cast<std::size_t>(c)] - plan_.key_means[c]; });
+      }
+      flushes[static_cast<std::size_t>(i)] = row_flush(model, row_squares(q_[s]), own_score);
+    }
+    return flush_rms(flushes.data(), count);
+  }
+
   void queries() {
     for (std::int64_t s = 0; s < problem_.queries; ++s) {
       Row row = q_[static_cast<std::size_t>(s)];
@@ -158,12 +180,21 @@ class Head {
                 head_ * problem_.padded_keys() + s, problem_.batch_heads() * problem_.padded_keys(),
                 false);
     }
+    pad_keys(problem_.keys, problem_.key_blocks() * kKeyBlock);
+  }
+
+  /// Key rows [first, end).
+  void pad_keys(std::int64_t first, std::int64_t end) {
+    for (std::int64_t row = first; row < end; ++row) copy_key(problem_.keys - 1, row);
   }
 
   void values() {
     for (std::int64_t s = 0; s < problem_.keys; ++s) {
       for (std::size_t c = 0; c < kHeadDim; ++c) {
         *value_byte(c, s) = e4m3_encode(coordinate(s, c));
+      }
+      for (std::size_t row = kHeadDim; row < schedule::kValueRows; ++row) {
+        *value_byte(row, s) = e4m3_encode(1.0f);
       }
     }
   }
@@ -190,6 +221,7 @@ class Head {
         *value_byte(c, row) = e4m3_encode(residual(order[i], c));
       }
     }
+    pad_keys(problem_.key_blocks() * kKeyBlock + problem_.repair_rows, problem_.padded_keys());
   }
 
   void copy_key(std::int64_t from, std::int64_t to) {
@@ -241,10 +273,9 @@ class Head {
     return reinterpret_cast<std::uint8_t*>(at(section, offset));
   }
 
-  std::uint8_t* value_byte(std::size_t c, std::int64_t key) {
-    const std::int64_t channel = head_ * kHeadDim + static_cast<std::int64_t>(c);
-    return byte(out_.layout.value_codes, channel * problem_.padded_keys() + key - key % kKeyGroup +
-                                             slot_of_key(static_cast<int>(key % kKeyGroup)));
+  std::uint8_t* value_byte(std::size_t row, std::int64_t key) {
+    return byte(out_.layout.value_codes, static_cast<std::int64_t>(schedule::value_code_offset(
+                                             problem_, head_, static_cast<int>(row), key)));
   }
 
   const cpu::PrepareRequest& request_;
@@ -315,7 +346,8 @@ std::vector<Section> sections(const cpu::PrepareRequest& request) {
   };
   add("query_codes", layout.query_codes, queries * kHeadDim);
   add("key_codes", layout.key_codes, keys * kHeadDim);
-  add("value_codes", layout.value_codes, keys * kHeadDim);
+  add("value_codes", layout.value_codes,
+      bh * static_cast<std::size_t>(p.padded_key_blocks()) * schedule::kValueBlockBytes);
   add("query_columns", layout.query_columns, queries * columns);
   add("key_columns", layout.key_columns, keys * columns);
   add("head_rules", layout.head_rules, bh * sizeof(schedule::HeadRule));
