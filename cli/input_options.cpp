@@ -140,7 +140,7 @@ void AttentionArguments::add_numerics(CLI::App& command) {
       ->capture_default_str();
   command
       .add_option("--score-error-target", numerics_.score_error_target,
-                  "error of the scores that the plan tolerates, in 1/8 octaves")
+                  "error of the scores that a k-step must remove to be spent, in 1/8 octaves")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_option("--tail-correction", tail_correction_, "follow E4M3's subnormals in ExpCast")

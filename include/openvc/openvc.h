@@ -86,7 +86,7 @@ typedef struct openvc_options {
   int32_t smooth_keys;      /* 0 or 1: subtract the token mean of K */
   int32_t rotation;         /* openvc_choice: Hadamard rotation of Q and K */
   int32_t max_extra_steps;  /* 0, 1, 2 or 4 k-steps of residual columns per head */
-  float score_error_target; /* tolerated standard deviation of a score, 1/8 octaves */
+  float score_error_target; /* score error that a k-step must remove, 1/8 octaves */
   int32_t tail_correction;  /* openvc_choice */
   int32_t centre_values;    /* 0 or 1: remove the channel means of V before rounding */
   int32_t value_scale;      /* openvc_value_scale */

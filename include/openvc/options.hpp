@@ -28,13 +28,15 @@ enum class ValueScale : std::uint8_t { per_channel, per_head };
 struct NumericOptions {
   /// Subtract the token mean of K; the softmax does not change (SageAttention2, VC-Attention).
   bool smooth_keys = true;
-  /// Hadamard rotation of Q and K (VC-Attention). Heads that get residual columns are not rotated.
+  /// Hadamard rotation of Q and K (VC-Attention). It excludes residual columns: `automatic` rotates
+  /// heads without them where that is predicted to help, `always` rotates every head instead.
   Choice rotation = Choice::automatic;
   /// Upper limit of extra k-steps of QK residual columns per head: 0, 1, 2 or 4. Each costs 12.5 %
   /// of the matrix products of the heads that use it.
   int max_extra_steps = 2;
-  /// Standard deviation of a head's scores that the plan tolerates, in code units (1/8 octave).
-  float score_error_target = 0.5f;
+  /// What a k-step must be worth: one is spent where it removes more than this standard deviation,
+  /// in code units (1/8 octave), from the scores of a head. 0 spends max_extra_steps in every head.
+  float score_error_target = 0.32f;
   /// Follow E4M3's subnormals in the tail of ExpCast. Costs about 6 % of a head's time.
   Choice tail_correction = Choice::automatic;
   /// Remove the token mean of every channel of V before rounding and add it back to the output.

@@ -38,8 +38,9 @@ class Numerics:
     """Upper limit of extra k-steps of QK residual columns per head: 0, 1, 2 or 4. Each costs
     12.5 % of the matrix products of the heads that use it."""
 
-    score_error_target: float = 0.5
-    """Standard deviation of a head's scores that the plan tolerates, in code units (1/8 octave)."""
+    score_error_target: float = 0.32
+    """What a k-step must be worth: one is spent where it removes more than this standard deviation,
+    in code units (1/8 octave), from the scores of a head. 0 spends max_extra_steps in every head."""
 
     tail_correction: Choice = "automatic"
     """Follow E4M3's subnormals in the tail of ExpCast. Costs about 6 % of a head's time."""
