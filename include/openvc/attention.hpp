@@ -18,8 +18,12 @@
 //
 // Shapes are [B, S, H, D] throughout, D = 128. K and V share one shape; Q may have another sequence
 // length (cross-attention). Q, K and V share one element type and device. Nothing of the caller is
-// modified. Every function throws openvc::Error before any work when an argument cannot be honoured.
-// The numerics are those of docs/numerics.md, the same on every backend.
+// modified. Every function throws openvc::Error before any work when an argument cannot be
+// honoured. The numerics are those of docs/numerics.md, the same on every backend.
+//
+// With OPEN_VC_ATTN_CHECK=1 in the environment every call looks for NaN and infinity in Q, K, V and
+// the output and throws an Error that names the first such tensor and element. Without it, a
+// non-finite element makes its own (batch, head) of the output non-finite and nothing else.
 namespace openvc {
 
 /// Quantised Q, K and V: the input of attention_prepared(). Immutable, cheap to copy, reusable by
@@ -34,10 +38,10 @@ class Prepared {
   [[nodiscard]] std::array<std::int64_t, 4> key_shape() const;    ///< [B, Skv, H, D]
   [[nodiscard]] ElementType element_type() const;                 ///< of the inputs and the output
   [[nodiscard]] Device device() const;
-  [[nodiscard]] std::vector<HeadPlan> plans() const;              ///< [B * H]
-  [[nodiscard]] std::int64_t repair_rows() const;                 ///< per head; 0 without repair
+  [[nodiscard]] std::vector<HeadPlan> plans() const;  ///< [B * H]
+  [[nodiscard]] std::int64_t repair_rows() const;     ///< per head; 0 without repair
   [[nodiscard]] bool has_log_sum_exp() const;
-  [[nodiscard]] std::size_t bytes() const;                        ///< memory held
+  [[nodiscard]] std::size_t bytes() const;  ///< memory held
 
  private:
   std::shared_ptr<const Impl> impl_;
@@ -50,23 +54,25 @@ Prepared prepare(const TensorView& q, const TensorView& k, const TensorView& v,
 
 /// The same with V residual repair: the quantised residuals of round(budget * Skv) tokens per head,
 /// those whose rounding hurts the output most, are added back as extra key/value rows outside the
-/// denominator. 0 <= budget < 1; budget 0 equals prepare() bit for bit. (Open-VC, section V repair)
-Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorView& v, double budget,
-                        const AttentionOptions& options = {}, bool with_log_sum_exp = false,
-                        const Execution& execution = {});
+/// denominator. 0 <= budget < 1; budget 0 equals prepare() bit for bit. Not with a causal mask.
+/// (Open-VC, section V repair)
+Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorView& v,
+                        double budget, const AttentionOptions& options = {},
+                        bool with_log_sum_exp = false, const Execution& execution = {});
 
 /// out [B, Sq, H, D] of the prepared element type, any strides with channel stride 1.
 /// log_sum_exp: null, or [B, H, Sq] floats, natural logarithm, -inf for a query that sees no key
-/// (whose output is zero); only if the inputs were prepared for it.
+/// (whose output is zero); only if the inputs were prepared for it. Neither may overlap the other.
 void attention_prepared(const Prepared& prepared, const MutableTensorView& out,
                         float* log_sum_exp = nullptr, const Execution& execution = {});
 
-/// prepare() and attention_prepared() in one call.
+/// prepare() and attention_prepared() in one call. `out` and log_sum_exp must not overlap an input.
 void attention(const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& out, float* log_sum_exp = nullptr,
                const AttentionOptions& options = {}, const Execution& execution = {});
 
-/// Exact attention in float64 for some queries, on CPU tensors: the yardstick of every error figure.
+/// Exact attention in float64 for some queries, on CPU tensors: the yardstick of every error
+/// figure.
 ///
 /// out is [B, rows.size(), H, D] contiguous float64, log_sum_exp null or [B, H, rows.size()].
 void exact_attention(const TensorView& q, const TensorView& k, const TensorView& v,

@@ -8,9 +8,9 @@ namespace openvc {
 
 /// Why a call was refused or failed. The C ABI and the Python package map these one to one.
 enum class ErrorCode : int {
-  invalid_value = 1,   ///< an argument has a value that no backend can honour    (ValueError)
-  invalid_type = 2,    ///< an argument has the wrong type or element type        (TypeError)
-  unsupported = 3,     ///< meaningful, but not offered by this build or device   (NotImplementedError)
+  invalid_value = 1,  ///< an argument has a value that no backend can honour    (ValueError)
+  invalid_type = 2,   ///< an argument has the wrong type or element type        (TypeError)
+  unsupported = 3,  ///< meaningful, but not offered by this build or device   (NotImplementedError)
   out_of_memory = 4,   ///< an allocation failed                                  (MemoryError)
   device_failure = 5,  ///< the CUDA driver or runtime reported an error          (RuntimeError)
 };

@@ -16,9 +16,12 @@ enum class ElementType : std::uint8_t { bfloat16, float16, float32 };
 
 [[nodiscard]] constexpr const char* element_name(ElementType type) noexcept {
   switch (type) {
-    case ElementType::bfloat16: return "bfloat16";
-    case ElementType::float16: return "float16";
-    case ElementType::float32: return "float32";
+    case ElementType::bfloat16:
+      return "bfloat16";
+    case ElementType::float16:
+      return "float16";
+    case ElementType::float32:
+      return "float32";
   }
   return "unknown";
 }
