@@ -40,20 +40,15 @@ inline constexpr int kRowsPerBlock = kConsumerWarpgroups * kRowsPerWarpgroup;
 inline constexpr int kStepBytes = numerics::kColumnsPerStep;          // one k-step of a product
 inline constexpr int kScoreSteps = numerics::kHeadDim / kStepBytes;   // k-steps of Q K^T
 inline constexpr int kValueSteps = numerics::kKeyBlock / kStepBytes;  // k-steps of P V
-inline constexpr int kOnesRows =
-    8;  // rows of ones under every V tile: their product is the row sum
 inline constexpr int kSharedMemoryLimit = 232'448;  // bytes a block can opt in to on sm_90
 
-/// Choices to be measured against each other. Kernels are templates over a type whose kValue is one
-/// of these.
+/// What a kernel is compiled for. Kernels are templates over a type whose kValue is one of these.
 struct KernelConfig {
   int cluster_size = 2;     // blocks that share K and V tiles by multicast: 1 or 2
-  int max_extra_steps = 0;  // planes of residual columns that fit into a stage
+  int max_extra_steps = 0;  // planes of residual columns that fit into a stage: 0, 2 or 4
   int key_stages = 5;
   int value_stages = 5;
-  bool query_in_registers = false;  // A operand of Q K^T from registers instead of shared memory
-  bool integer_max = true;          // row maxima by three-operand integer maxima where exact
-  bool ping_pong = true;            // the warpgroups take turns in issuing products
+  bool causal = false;  // masks scores; without, no instruction of the scan asks about masks
 };
 
 }  // namespace openvc::cuda::sm90

@@ -15,40 +15,20 @@
 
 namespace openvc::cuda::sm90 {
 
-/// Work of one computing warpgroup: scan, repair, output, for every work item of the cluster.
+/// Work of one computing warpgroup: scan and output of every work item of the cluster.
 template <class Config>
 __device__ __forceinline__ void compute(const Parameters& parameters, Storage<Config>& shared,
                                         const BlockPlace& place, int warpgroup) {
   constexpr KernelConfig kConfig = Config::kValue;
-  Consumer<Config> c{parameters, shared, place, warpgroup};
-  const schedule::Problem& problem = parameters.problem;
-  const schedule::WorkQueue queue(problem, kRowsPerBlock * kConfig.cluster_size);
-  if (kConfig.ping_pong && warpgroup == 1) c.pass_turn();  // the first turn is warpgroup 0's
-
+  Consumer<Config> consumer{parameters, shared, warpgroup};
+  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
   for (std::int64_t i = place.cluster; i < queue.count; i += place.clusters) {
     const schedule::WorkTile work = queue.tile(i);
-    c.begin_work(parameters.head_rules[work.batch_head],
-                 static_cast<int>(work.tile * kConfig.cluster_size + place.rank));
-    ptx::mbarrier_wait(ptx::shared_address(&shared.query_full), c.query_parity);
-    c.query_parity ^= 1;
-    if constexpr (kConfig.query_in_registers) c.load_query_fragments();
-
-      // First the tiles of the softmax, then those of the repair, which add to the numerator only.
-#pragma unroll 1
-    for (int begin = 0;;) {
-      const TileSequence tiles = c.tiles();
-      const auto scanned = static_cast<int>(tiles.traversal.blocks);
-      const bool repair = begin == scanned;
-      const int end = repair ? tiles.count : scanned;
-      if (begin == end) break;
-      c.scan(begin, end, !repair);
-      if (repair) break;
-      begin = end;
-    }
-    c.release_query();
-    store_rows(c, work.batch_head);
+    consumer.begin_work(parameters.head_rules[work.batch_head],
+                        static_cast<int>(work.tile * kConfig.cluster_size + place.rank));
+    consumer.scan_head();
+    store_rows(consumer, work.batch_head);
   }
-  if (kConfig.ping_pong && warpgroup == 0) c.wait_turn();  // takes the last turn: none stays open
 }
 
 template <class Config>
@@ -57,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr KernelConfig kConfig = Config::kValue;
   extern __shared__ std::uint8_t dynamic_shared[];
   auto& shared = *reinterpret_cast<Storage<Config>*>(
-      dynamic_shared + (1024u - ptx::shared_address(dynamic_shared) % 1024u) % 1024u);
+      dynamic_shared + (0u - ptx::shared_address(dynamic_shared)) % kTileAlignment);
   BlockPlace place;
   if constexpr (kConfig.cluster_size > 1) place.rank = ptx::cluster_block_rank();
   place.cluster = blockIdx.x / kConfig.cluster_size;
@@ -78,16 +58,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
-  // The rows under every V tile that make the product with it a row sum. The copy engine never
-  // writes them.
-  constexpr std::uint32_t kFourOnes = 0x3838'3838u;  // E4M3 1.0
-  constexpr int kOnesWords = kOnesRows * numerics::kKeyBlock / 4;
-  for (int i = static_cast<int>(threadIdx.x); i < kConfig.value_stages * kOnesWords;
-       i += kThreads) {
-    reinterpret_cast<std::uint32_t*>(shared.values[i / kOnesWords].ones)[i % kOnesWords] =
-        kFourOnes;
-  }
-  ptx::fence_proxy_async_shared();
   __syncthreads();
   if constexpr (kConfig.cluster_size > 1) {
     ptx::barrier_cluster_arrive();

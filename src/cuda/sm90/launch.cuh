@@ -48,12 +48,10 @@ inline Parameters make_parameters(const schedule::PreparedView& inputs,
                         TileSwizzle::bytes_128);
   p.key_map = encode_tensor_map(rows_of(layout.key_codes, key_rows, heads, kRowBytes, kKeys),
                                 TileSwizzle::bytes_128);
-  p.value_map = encode_tensor_map({.data = inputs.data + layout.value_codes,
-                                   .shape = {key_rows, kRowBytes, heads},
-                                   .row_bytes = key_rows,
-                                   .plane_bytes = key_rows * kRowBytes,
-                                   .box = {kKeys, numerics::kHeadDim}},
-                                  TileSwizzle::bytes_128);
+  constexpr std::uint32_t kValueRows = schedule::kValueRows;
+  p.value_map = encode_tensor_map(
+      rows_of(layout.value_codes, key_rows / kKeys * kValueRows, heads, kKeys, kValueRows),
+      TileSwizzle::bytes_128);
   if (inputs.max_extra_steps > 0) {
     const std::uint64_t planes = heads * static_cast<std::uint64_t>(inputs.max_extra_steps);
     p.query_columns_map = encode_tensor_map(

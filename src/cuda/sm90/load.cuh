@@ -72,8 +72,20 @@ struct Loader {
   }
 
   [[nodiscard]] __device__ int extra_steps(std::int64_t batch_head) const {
-    if constexpr (kConfig.max_extra_steps == 0) return 0;
+    if constexpr (!Shared::kWithColumns) return 0;
     return parameters.head_rules[batch_head].extra_steps;
+  }
+
+  __device__ static std::uint32_t tile_bytes(const typename Shared::Tile& tile, int steps) {
+    return static_cast<std::uint32_t>(sizeof(tile.codes)) +
+           static_cast<std::uint32_t>(steps) * Shared::kColumnTile;
+  }
+
+  /// Calls load(step, plane) for the residual columns of a head.
+  template <class Load>
+  __device__ void for_each_step(int steps, int head, const Load& load) const {
+    const auto heads = static_cast<int>(parameters.problem.batch_heads());
+    for (int step = 0; step < steps; ++step) load(step, step * heads + head);
   }
 
   /// Announces `bytes` on this stage's barrier in every block that will receive the tile.
@@ -107,15 +119,14 @@ struct Loader {
       const auto row = static_cast<int>(query_tile * kRowsPerBlock);
       ptx::mbarrier_wait(ptx::shared_address(&shared.query_empty), parity);
       parity ^= 1;
-      constexpr std::uint32_t kColumnBytes = kRowsPerBlock * kStepBytes;
-      ptx::mbarrier_arrive_expect_tx(
-          full, sizeof(shared.query_codes) + static_cast<std::uint32_t>(steps) * kColumnBytes);
-      ptx::tma_load_3d(ptx::shared_address(shared.query_codes), &parameters.query_map, full, 0, row,
-                       head);
-      for (int step = 0; step < steps; ++step) {
-        ptx::tma_load_3d(ptx::shared_address(shared.query_columns + step * kColumnBytes),
-                         &parameters.query_columns_map, full, 0, row,
-                         step * static_cast<int>(parameters.problem.batch_heads()) + head);
+      ptx::mbarrier_arrive_expect_tx(full, tile_bytes(shared.queries, steps));
+      ptx::tma_load_3d(ptx::shared_address(shared.queries.codes), &parameters.query_map, full, 0,
+                       row, head);
+      if constexpr (Shared::kWithColumns) {
+        for_each_step(steps, head, [&](int step, int plane) {
+          ptx::tma_load_3d(ptx::shared_address(shared.queries.columns + step * Shared::kColumnTile),
+                           &parameters.query_columns_map, full, 0, row, plane);
+        });
       }
     });
   }
@@ -132,13 +143,13 @@ struct Loader {
         const std::uint32_t full = ptx::shared_address(&shared.key_full[ring.stage]);
         const int row = tiles.block(i) * numerics::kKeyBlock;
         ptx::mbarrier_wait(ptx::shared_address(&shared.key_empty[ring.stage]), ring.parity);
-        expect(full, sizeof(stage.codes) + static_cast<std::uint32_t>(steps) * Shared::kColumnTile);
+        expect(full, tile_bytes(stage, steps));
         copy(stage.codes, parameters.key_map, full, 0, row, head);
-        if constexpr (kConfig.max_extra_steps > 0) {
-          for (int step = 0; step < steps; ++step) {
+        if constexpr (Shared::kWithColumns) {
+          for_each_step(steps, head, [&](int step, int plane) {
             copy(stage.columns + step * Shared::kColumnTile, parameters.key_columns_map, full, 0,
-                 row, step * static_cast<int>(parameters.problem.batch_heads()) + head);
-          }
+                 row, plane);
+          });
         }
         ring.advance();
       }
@@ -154,10 +165,10 @@ struct Loader {
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.values[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.value_full[ring.stage]);
-        const int column = tiles.block(i) * numerics::kKeyBlock;
+        const int row = tiles.block(i) * schedule::kValueRows;
         ptx::mbarrier_wait(ptx::shared_address(&shared.value_empty[ring.stage]), ring.parity);
         expect(full, sizeof(stage.codes));
-        copy(stage.codes, parameters.value_map, full, column, 0, head);
+        copy(stage.codes, parameters.value_map, full, 0, row, head);
         ring.advance();
       }
     });

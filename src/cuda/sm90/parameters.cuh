@@ -14,9 +14,9 @@ enum class OutputType : std::uint8_t { bfloat16, float16 };
 
 /// Kernel parameters; passed by value in constant memory, where the copy engine finds its maps.
 struct Parameters {
-  CUtensorMap query_map;          // [bh][padded_queries][kHeadDim] bytes, box of kRowsPerBlock rows
-  CUtensorMap key_map;            // [bh][padded_keys][kHeadDim] bytes, box of kKeyBlock rows
-  CUtensorMap value_map;          // [bh][kHeadDim][padded_keys] bytes, box of kKeyBlock columns
+  CUtensorMap query_map;  // [bh][padded_queries][kHeadDim] bytes, box of kRowsPerBlock rows
+  CUtensorMap key_map;    // [bh][padded_keys][kHeadDim] bytes, box of kKeyBlock rows
+  CUtensorMap value_map;  // [bh][block * kValueRows][kKeyBlock] bytes, box of kValueRows rows
   CUtensorMap query_columns_map;  // [step * bh][padded_queries][kColumnsPerStep]
   CUtensorMap key_columns_map;    // [step * bh][padded_keys][kColumnsPerStep]
   schedule::Problem problem;

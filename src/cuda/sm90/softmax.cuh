@@ -41,7 +41,6 @@ inline constexpr std::uint32_t kPeakCodes = 0x007E'007Eu;      // 126 codes
 inline constexpr std::uint32_t kTailIntercept = 0x0004'0004u;  // 4 codes
 inline constexpr std::uint32_t kTailSlope = 0x3400'3400u;      // 1/4
 inline constexpr std::uint32_t kMinusInfinities = 0xFC00'FC00u;
-inline constexpr std::uint32_t kSigns = 0x8000'8000u;
 static_assert(kPeakCodes == numerics::kPeakCode * kOneCode);
 
 /// How this head turns scores into codes, in registers.
@@ -65,7 +64,6 @@ struct CodeRule {
 struct RowPair {
   std::uint32_t row_max = kMinusInfinities;  // running maximum, in units of the accumulated scores
   std::uint32_t offset = 0;                  // numerics::row_offset * 2^-24; wide: the maximum
-  bool non_negative = false;                 // of row_max, for all rows of the warp
 
   /// Factors by which everything accumulated before must be multiplied.
   struct Factors {
@@ -104,7 +102,6 @@ struct RowPair {
     if (new_low == nothing) offset &= 0xFFFF'0000u;
     if (new_high == nothing) offset &= 0x0000'FFFFu;
     row_max = new_max;
-    non_negative = __all_sync(0xFFFF'FFFFu, (new_max & kSigns) == 0);
     return factors;
   }
 
@@ -115,31 +112,9 @@ struct RowPair {
   }
 };
 
-/// Maximum of the block and the running maximum, for both rows of the thread, over the quad.
-///
-/// Binary16 values that are not negative order like integers, and any non-negative integer beats
-/// every negative one. So while the running maximum is not negative, the three-operand integer
-/// maximum gives the exact result with half the instructions; before that, binary16 maxima do.
-template <bool kIntegerMax>
-__device__ __forceinline__ std::uint32_t block_max(const Scores& scores, const RowPair& rows) {
-  constexpr int kLast = kScoreRegisters - 4;
-  if (kIntegerMax && rows.non_negative) {
-    std::uint32_t low = scores[0];
-    std::uint32_t high = scores[1];
-#pragma unroll
-    for (int i = 0; i < kLast; i += 4) {
-      low = ptx::max3_s16x2(low, scores[i + 2], scores[i + 4]);
-      high = ptx::max3_s16x2(high, scores[i + 3], scores[i + 5]);
-    }
-    low = ptx::max3_s16x2(low, low, scores[kLast + 2]);
-    high = ptx::max3_s16x2(high, high, scores[kLast + 3]);
-    std::uint32_t both =
-        ptx::max3_s16x2(ptx::prmt<0x5410>(low, high), ptx::prmt<0x7632>(low, high), rows.row_max);
-    std::uint32_t other = __shfl_xor_sync(0xFFFF'FFFFu, both, 1);
-    both = ptx::max3_s16x2(both, both, other);
-    other = __shfl_xor_sync(0xFFFF'FFFFu, both, 2);
-    return ptx::max3_s16x2(both, both, other);
-  }
+/// Maximum of the block and the running maximum, for both rows of the thread, over the quad. The
+/// assembler joins neighbouring maxima into three-operand instructions. NaN is ignored.
+__device__ __forceinline__ std::uint32_t block_max(const Scores& scores, std::uint32_t row_max) {
   std::uint32_t low = ptx::max_f16x2(scores[0], scores[2]);
   std::uint32_t high = ptx::max_f16x2(scores[1], scores[3]);
 #pragma unroll
@@ -148,7 +123,7 @@ __device__ __forceinline__ std::uint32_t block_max(const Scores& scores, const R
     high = ptx::max_f16x2(ptx::max_f16x2(high, scores[i + 1]), scores[i + 3]);
   }
   std::uint32_t both = ptx::max_f16x2(ptx::prmt<0x5410>(low, high), ptx::prmt<0x7632>(low, high));
-  both = ptx::max_f16x2(both, rows.row_max);
+  both = ptx::max_f16x2(both, row_max);
   both = ptx::max_f16x2(both, __shfl_xor_sync(0xFFFF'FFFFu, both, 1));
   return ptx::max_f16x2(both, __shfl_xor_sync(0xFFFF'FFFFu, both, 2));
 }
@@ -189,17 +164,28 @@ __device__ __forceinline__ void encode(const Scores& scores, Probabilities& prob
   }
 }
 
+/// Which code a head's scan is compiled for. Common rules have loops of their own, so that the
+/// instructions of the others are not even fetched.
+enum class CodePath { plain, tail, any };
+
+__device__ inline CodePath code_path(const schedule::HeadRule& head) {
+  if (head.score_exponent > 0) return CodePath::any;
+  return head.tail_correction != 0 ? CodePath::tail : CodePath::plain;
+}
+
 /// Codes of a whole fragment relative to the current maxima.
+template <CodePath kPath>
 __device__ __forceinline__ void encode(const Scores& scores, Probabilities& probabilities,
                                        const RowPair& rows, const schedule::HeadRule& head) {
-  if (head.score_exponent == 0 && head.tail_correction == 0) {
-    encode<false, false>(scores, probabilities, rows.offset, CodeRule(head));
-  } else if (head.score_exponent == 0) {
-    encode<false, true>(scores, probabilities, rows.offset, CodeRule(head));
+  const CodeRule rule(head);
+  if constexpr (kPath == CodePath::plain) {
+    encode<false, false>(scores, probabilities, rows.offset, rule);
+  } else if constexpr (kPath == CodePath::tail) {
+    encode<false, true>(scores, probabilities, rows.offset, rule);
   } else if (head.tail_correction == 0) {
-    encode<true, false>(scores, probabilities, rows.offset, CodeRule(head));
+    encode<true, false>(scores, probabilities, rows.offset, rule);
   } else {
-    encode<true, true>(scores, probabilities, rows.offset, CodeRule(head));
+    encode<true, true>(scores, probabilities, rows.offset, rule);
   }
 }
 
