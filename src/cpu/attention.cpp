@@ -102,15 +102,18 @@ class AttentionRun {
     return groups;
   }
 
-  /// Enough heads to keep all threads busy to the end of a round, and as many as fit in the memory
-  /// that a call may always use.
+  /// Heads that are decoded at a time: enough to keep all threads busy to the end of a round, and
+  /// as many as a shared cache is likely to hold.
   [[nodiscard]] std::int64_t heads_per_round(std::int64_t tasks_per_head) const {
-    constexpr std::size_t kRoundBytes = std::size_t{64} << 20;
+    constexpr std::size_t kRoundBytes = std::size_t{8} << 20;
     constexpr std::int64_t kTasksPerThread = 8;
     const auto fitting =
         static_cast<std::int64_t>(kRoundBytes / DecodedHeads::head_bytes(kernel_, inputs_));
     const std::int64_t busy = numerics::ceil_div(kTasksPerThread * pool_.size(), tasks_per_head);
-    return std::min(std::max({fitting, busy, std::int64_t{1}}), problem_.batch_heads());
+    const std::int64_t heads = problem_.batch_heads();
+    const std::int64_t rounds =
+        numerics::ceil_div(heads, std::max({fitting, busy, std::int64_t{1}}));
+    return numerics::ceil_div(heads, rounds);
   }
 
   [[nodiscard]] Workspace& workspace(int worker) {
