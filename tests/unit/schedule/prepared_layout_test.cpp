@@ -26,7 +26,7 @@ std::vector<Section> sections(const Problem& p, int steps, bool with_log_sum_exp
   const auto planes = static_cast<std::uint64_t>(steps);
   return {{"query_codes", layout.query_codes, query_rows * 128},
           {"key_codes", layout.key_codes, key_rows * 128},
-          {"value_codes", layout.value_codes, key_rows * 128},
+          {"value_codes", layout.value_codes, key_rows * (128 + 8)},
           {"query_columns", layout.query_columns, planes * query_rows * 32},
           {"key_columns", layout.key_columns, planes * key_rows * 32},
           {"head_rules", layout.head_rules, bh * 4},
@@ -93,6 +93,43 @@ TEST(PreparedLayout, SectionsBeyondFourGibibytes) {
   EXPECT_EQ(p.padded_keys(), 505'216);
   EXPECT_EQ(layout.key_codes, std::uint64_t{112} * 400'128 * 128);
   EXPECT_EQ(layout.value_codes, layout.key_codes + std::uint64_t{112} * 505'216 * 128);
+  EXPECT_EQ(layout.query_columns, layout.value_codes + std::uint64_t{112} * 505'216 * 136);
+}
+
+TEST(PreparedLayout, ValueCodesFillTheirSectionOnce) {
+  Problem p;
+  p.batch = 2;
+  p.heads = 3;
+  p.keys = 200;
+  p.repair_rows = 5;
+  const std::int64_t rows = kValueRows;
+  const std::int64_t size = p.batch_heads() * p.padded_keys() * rows;
+  std::vector<int> visits(static_cast<std::size_t>(size), 0);
+  for (std::int64_t bh = 0; bh < p.batch_heads(); ++bh) {
+    for (int row = 0; row < kValueRows; ++row) {
+      for (std::int64_t key = 0; key < p.padded_keys(); ++key) {
+        const std::size_t offset = value_code_offset(p, bh, row, key);
+        ASSERT_LT(offset, visits.size());
+        ++visits[offset];
+        // A block of 128 keys is contiguous, rows of 128 bytes, keys permuted inside their sixteen.
+        const std::size_t block = value_block_offset(p, bh, key / 128);
+        ASSERT_EQ(block % kSectionAlignment, 0u);
+        ASSERT_EQ((offset - block) / 128, static_cast<std::size_t>(row));
+        ASSERT_EQ((offset - block) % 128 / 16, static_cast<std::size_t>(key % 128 / 16));
+        ASSERT_EQ(numerics::key_of_slot(static_cast<int>((offset - block) % 128)), key % 128);
+      }
+    }
+  }
+  EXPECT_EQ(std::count(visits.begin(), visits.end(), 1), size);
+}
+
+TEST(PreparedLayout, ValueCodesBeyondFourGibibytes) {
+  Problem p;
+  p.heads = 56;
+  p.keys = 1'000'000;
+  const std::int64_t last = p.padded_keys() - 1;
+  EXPECT_EQ(value_code_offset(p, 55, kValueRows - 1, last),
+            static_cast<std::uint64_t>(56 * p.padded_keys() * kValueRows - 1));
 }
 
 TEST(Problem, PaddingToBlocks) {
