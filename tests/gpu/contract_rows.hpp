@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "numerics/e4m3.hpp"
-#include "numerics/key_permutation.hpp"
 #include "numerics/online_softmax.hpp"
 #include "schedule/prepared_layout.hpp"
 #include "schedule/traversal.hpp"
@@ -52,11 +51,8 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
     return half_to_float(float_to_half(static_cast<float>(sum)));
   };
   const auto value = [&](std::int64_t key, int channel) {
-    const std::int64_t block = key / kKeyBlock * kKeyBlock;
-    const std::int64_t slot = block + slot_of_key(static_cast<int>(key - block));
     return double{kE4m3Values[data[inputs.layout.value_codes +
-                                   static_cast<std::size_t>(
-                                       (batch_head * kHeadDim + channel) * key_rows + slot)]]};
+                                   schedule::value_code_offset(p, batch_head, channel, key)]]};
   };
 
   RowState row;

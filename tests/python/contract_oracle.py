@@ -21,6 +21,7 @@ MID_WINDOW_BLOCKS = 4
 CHANNELS_PER_STEP = 16
 RESIDUAL_BALANCE = 2
 KEY_GROUP = 16
+VALUE_ROWS = HEAD_DIM + 8
 TWICE_LOG2_SCORE_LIMIT = 31
 CODE_UNITS_PER_NAT = F32(8 * 1.4426950408889634)
 PEAK_CODE = 126
@@ -191,13 +192,18 @@ def prepare(q, k, v, scale, plan, smooth_keys=True, centre_values=True, per_head
     )
 
 
-def pack_values(codes):
-    """[keys, 128] codes as the library stores them: [128, keys padded to 128], permuted by 16."""
-    padded = numpy.zeros((-(-len(codes) // KEY_BLOCK) * KEY_BLOCK, HEAD_DIM), numpy.uint8)
-    padded[: len(codes)] = codes
+def pack_values(codes, in_denominator=True):
+    """[keys, 128] codes as the library stores them: [blocks, 128 + 8, 128], permuted by 16.
+
+    The last rows of a block hold 1 for keys that count in the denominator.
+    """
+    padded = numpy.zeros((-(-len(codes) // KEY_BLOCK) * KEY_BLOCK, VALUE_ROWS), numpy.uint8)
+    padded[: len(codes), :HEAD_DIM] = codes
+    if in_denominator:
+        padded[: len(codes), HEAD_DIM:] = encode(1.0)
     order = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]  # key in each slot
-    groups = padded.reshape(-1, KEY_GROUP, HEAD_DIM)[:, order]
-    return groups.reshape(-1, HEAD_DIM).T
+    slots = padded.reshape(-1, KEY_GROUP, VALUE_ROWS)[:, order]
+    return slots.reshape(-1, KEY_BLOCK, VALUE_ROWS).swapaxes(1, 2)
 
 
 # ---- attention ---------------------------------------------------------------------------------

@@ -33,6 +33,17 @@ def peaked_qkv(queries, keys, seed, sharpness=6.0):
     return q, k, v
 
 
+def tailed_qkv(queries, keys, seed, distance=10.7):
+    """One key far above all others, whose mass lies where E4M3 is subnormal or below."""
+    q, k, v = random_qkv(queries, keys, heads=1, seed=seed)
+    direction = numpy.zeros(128, numpy.float32)
+    direction[:4] = (128 * 0.5) ** 0.5 / 2
+    q = q * numpy.float32(0.3) + direction
+    k = k * numpy.float32(0.3)
+    k[7] = direction * numpy.float32(distance / SCALE / 64)
+    return q, k, v + (numpy.arange(keys) != 7)[:, None, None].astype(numpy.float32) * 10
+
+
 def example_head(head, tokens):
     """Part of the shipped capture."""
     tensors, _ = _safetensors.load(EXAMPLE)
@@ -51,6 +62,7 @@ INPUTS = {
     "tail": lambda: random_qkv(130, 129, heads=1),
     "peaked": lambda: peaked_qkv(280, 640, seed=1),
     "sharp": lambda: peaked_qkv(140, 900, seed=2, sharpness=80.0),
+    "tailed": lambda: tailed_qkv(140, 900, seed=4),
     "wide": lambda: peaked_qkv(140, 300, seed=3, sharpness=4000.0),
     "capture 0": lambda: example_head(0, 900),
     "capture 1": lambda: example_head(1, 400),
@@ -102,9 +114,11 @@ def test_prepared_bytes(inputs, numerics):
     for name, rows in (("query", len(q)), ("key", len(k))):
         codes = found[f"{name}_codes"][0]
         numpy.testing.assert_array_equal(codes[:rows], getattr(head, f"{name}_codes"))
-        assert not codes[rows:].any()
         columns = found[f"{name}_columns"][:, 0]
-        assert not columns[plan.extra_steps :].any() and not columns[:, rows:].any()
+        assert not columns[plan.extra_steps :].any()
+        last = rows - 1
+        for padded in (codes, *columns):
+            assert (padded[rows:] == (padded[last] if name == "key" else 0)).all()
         numpy.testing.assert_array_equal(
             columns[: plan.extra_steps, :rows], getattr(head, f"{name}_columns")
         )
@@ -174,9 +188,9 @@ def test_repair_rows_hold_the_largest_residuals():
     tokens = numpy.sort(numpy.argsort(-energy, kind="stable")[:rows])
     extra = found["key_codes"][0, 384:]
     numpy.testing.assert_array_equal(extra[:rows], head.key_codes[tokens])
-    assert not extra[rows:].any()
-    repaired = oracle.encode(residual[tokens])
-    numpy.testing.assert_array_equal(found["value_codes"][0][:, 384:], oracle.pack_values(repaired))
+    assert (extra[rows:] == head.key_codes[-1]).all()
+    repaired = oracle.pack_values(oracle.encode(residual[tokens]), in_denominator=False)
+    numpy.testing.assert_array_equal(found["value_codes"][0, 3:], repaired)
 
 
 def test_e4m3_codec_of_the_oracle():

@@ -190,6 +190,23 @@ TEST(Attention, ScoresBetweenTwoBinary16NumbersMoveOneCode) {
   References(prepared).expect(run(prepared.view(), 2, attention_kernel()), 1e-3);
 }
 
+TEST(Attention, PaddingDoesNotShow) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    const RandomPrepared prepared(c.problem, c.options);
+    RandomPrepared::Options options = c.options;
+    options.poisoned_padding = true;
+    const RandomPrepared poisoned(c.problem, options);
+    for (const AttentionKernel* kernel : all_attention_kernels()) {
+      SCOPED_TRACE(kernel->name);
+      const Result expected = run(prepared.view(), 2, *kernel);
+      const Result actual = run(poisoned.view(), 2, *kernel);
+      EXPECT_EQ(expected.out, actual.out);
+      EXPECT_EQ(expected.log_sum_exp, actual.log_sum_exp);
+    }
+  }
+}
+
 TEST(Attention, BitsDoNotDependOnThreads) {
   for (Problem p : {shape(1, 3, 700, 900), causal(shape(2, 1, 520, 520)), shape(1, 1, 40, 3000)}) {
     const RandomPrepared prepared(p, {.tail_correction = true, .exact_scores = false});

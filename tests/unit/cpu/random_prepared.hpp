@@ -24,6 +24,9 @@ class RandomPrepared {
     /// Magnitudes below 2^-3 become zero. Scores are then multiples of 2^-12 and exact in binary32,
     /// in any order of summation.
     bool exact_scores = true;
+    /// Padding of K and the weight rows become NaN, padding of V the largest code. The CPU backend
+    /// reads none of them.
+    bool poisoned_padding = false;
     unsigned seed = 1;
   };
 
@@ -73,7 +76,29 @@ class RandomPrepared {
         fill_rows(layout_.key_columns, plane * keys, problem_.keys, numerics::kColumnsPerStep);
       }
       copy_repair_rows(bh);
+      const std::int64_t repair_start = problem_.key_blocks() * numerics::kKeyBlock;
+      pad_keys(bh, problem_.keys, repair_start);
+      pad_keys(bh, repair_start + problem_.repair_rows, keys);
     }
+  }
+
+  /// Key rows [first, end).
+  void pad_keys(std::int64_t bh, std::int64_t first, std::int64_t end) {
+    for (std::int64_t row = first; row < end; ++row) {
+      pad_row(layout_.key_codes, bh * problem_.padded_keys(), row, numerics::kHeadDim);
+      for (int step = 0; step < options_.extra_steps; ++step) {
+        const std::int64_t plane = step * problem_.batch_heads() + bh;
+        pad_row(layout_.key_columns, plane * problem_.padded_keys(), row,
+                numerics::kColumnsPerStep);
+      }
+    }
+  }
+
+  void pad_row(std::size_t section, std::int64_t base, std::int64_t row, std::int64_t width) {
+    copy_row(section, base, problem_.keys - 1, row, width);
+    if (!options_.poisoned_padding) return;
+    std::memset(data_ + section + static_cast<std::size_t>((base + row) * width),
+                numerics::kE4m3Nan, static_cast<std::size_t>(width));
   }
 
   /// A repair row holds the codes of a key that exists.
@@ -98,12 +123,28 @@ class RandomPrepared {
   }
 
   void fill_values() {
-    // Padding keeps arbitrary codes: their probabilities must be zero.
-    const std::int64_t count = problem_.batch_heads() * problem_.padded_keys() * numerics::kHeadDim;
-    for (std::int64_t i = 0; i < count; ++i) {
-      data_[layout_.value_codes + static_cast<std::size_t>(i)] =
-          static_cast<std::byte>(numerics::e4m3_encode(normal_(generator_) * 120.0f));
+    const std::int64_t repair_start = problem_.key_blocks() * numerics::kKeyBlock;
+    for (std::int64_t bh = 0; bh < problem_.batch_heads(); ++bh) {
+      for (std::int64_t key = 0; key < problem_.padded_keys(); ++key) {
+        const bool counts = key < problem_.keys;
+        const bool repairs = key >= repair_start && key < repair_start + problem_.repair_rows;
+        for (int row = 0; row < schedule::kValueRows; ++row) {
+          const std::size_t offset = schedule::value_code_offset(problem_, bh, row, key);
+          data_[layout_.value_codes + offset] = static_cast<std::byte>(
+              row < numerics::kHeadDim ? value_code(counts || repairs) : weight_code(counts));
+        }
+      }
     }
+  }
+
+  [[nodiscard]] std::uint8_t value_code(bool exists) {
+    if (exists) return numerics::e4m3_encode(normal_(generator_) * 120.0f);
+    return options_.poisoned_padding ? numerics::kE4m3MaxCode : std::uint8_t{0};
+  }
+
+  [[nodiscard]] std::uint8_t weight_code(bool counts) const {
+    if (options_.poisoned_padding) return numerics::kE4m3Nan;
+    return counts ? numerics::kE4m3One : std::uint8_t{0};
   }
 
   void fill_heads() {

@@ -7,7 +7,6 @@
 
 #include "numerics/e4m3.hpp"
 #include "numerics/half.hpp"
-#include "numerics/key_permutation.hpp"
 #include "numerics/online_softmax.hpp"
 #include "schedule/mask.hpp"
 #include "schedule/traversal.hpp"
@@ -89,12 +88,11 @@ class Row {
           numerics::probability_code(scores[static_cast<std::size_t>(i)], state_, rule_));
       block_sum += probability;
       const std::int64_t key = first + i;
-      const std::int64_t slot =
-          key - key % kKeyBlock + numerics::slot_of_key(static_cast<int>(key % kKeyBlock));
-      for (std::int64_t c = 0; c < kHeadDim; ++c) {
+      for (int c = 0; c < kHeadDim; ++c) {
+        const std::size_t offset = schedule::value_code_offset(inputs_.problem, bh_, c, key);
         sums_[static_cast<std::size_t>(c)] +=
-            probability * decode(inputs_, inputs_.layout.value_codes,
-                                 (bh_ * kHeadDim + c) * inputs_.problem.padded_keys() + slot);
+            probability *
+            decode(inputs_, inputs_.layout.value_codes, static_cast<std::int64_t>(offset));
       }
     }
     if (!repair) state_.sum += static_cast<float>(block_sum);
