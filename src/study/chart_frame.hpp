@@ -23,10 +23,10 @@ struct ChartFrame {
   [[nodiscard]] double plot_bottom() const { return height - bottom; }
 };
 
-/// Grid lines, numbers and title of an axis that starts at 0.
+/// Grid lines, about `ticks` numbers and the title of an axis that starts at 0.
 [[nodiscard]] LinearScale draw_x_axis(Svg& svg, const ChartFrame& frame, double largest,
-                                      std::string_view title);
+                                      std::string_view title, int ticks = 5);
 [[nodiscard]] LinearScale draw_y_axis(Svg& svg, const ChartFrame& frame, double largest,
-                                      std::string_view title);
+                                      std::string_view title, int ticks = 4);
 
 }  // namespace openvc::study

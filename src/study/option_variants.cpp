@@ -32,21 +32,22 @@ std::vector<Variant> option_variants(const NumericOptions& base) {
   vary("smooth_keys_off", "K smoothing", "K mean kept",
        [](NumericOptions& o) { o.smooth_keys = false; });
 
-  vary("rotation_never", "Q and K", "columns as planned, no rotation",
+  vary("rotation_never", "Rotation, residual columns", "planned columns, no rotation",
        [](NumericOptions& o) { o.rotation = Choice::never; });
-  vary("rotation_always", "Q and K", "Hadamard rotation, no columns", [](NumericOptions& o) {
-    o.rotation = Choice::always;
-    o.max_extra_steps = 0;
-  });
+  vary("rotation_always", "Rotation, residual columns", "rotation, no columns",
+       [](NumericOptions& o) {
+         o.rotation = Choice::always;
+         o.max_extra_steps = 0;
+       });
   for (const int steps : {0, 1, 2, 4}) {
-    add(fmt::format("columns_{}", steps), "Q and K",
+    add(fmt::format("columns_{}", steps), "Rotation, residual columns",
         steps == 0 ? "no columns, no rotation"
-                   : fmt::format("{} residual channels in every head", 16 * steps),
+                   : fmt::format("{} channels in every head", 16 * steps),
         fixed_columns(base, steps));
   }
   for (const float target : {0.25f, 0.35f, 0.5f, 1.0f}) {
-    vary(fmt::format("score_target_{:.2f}", target), "Q and K",
-         fmt::format("planned per head, score error {:.2f}", target), [&](NumericOptions& o) {
+    vary(fmt::format("score_target_{:.2f}", target), "Rotation, residual columns",
+         fmt::format("per head, score target {:.2f}", target), [&](NumericOptions& o) {
            o.score_error_target = target;
            o.max_extra_steps = 4;
          });

@@ -13,15 +13,9 @@
 namespace openvc::study {
 namespace {
 
-std::string short_head_name(const StudyResult& study, std::size_t index) {
-  const HeadResult& head = study.results[index];
-  return study.batch > 1 ? fmt::format("{}/{}", head.batch, head.head)
-                         : fmt::format("{}", head.head);
-}
-
 /// Height of a row so that any number of heads fills about the same space.
 double row_height(std::size_t heads) {
-  return std::clamp(300.0 / static_cast<double>(heads), 7.0, 34.0);
+  return std::clamp(300.0 / static_cast<double>(heads), 7.0, 60.0);
 }
 
 /// Every how many rows a label fits.
@@ -61,7 +55,7 @@ std::string comparison_chart(const StudySummary& summary) {
 std::string head_chart(const StudyResult& study) {
   const auto heads = chart_heads(study);
   const double row = row_height(heads.size());
-  const double bar = row > 16 ? std::min(row - 10, 20.0) : row - 2;
+  const double bar = row > 16 ? std::min(0.6 * row, 30.0) : row - 2;
   double largest = 0.0;
   for (const std::size_t i : heads) {
     largest = std::max(
@@ -74,6 +68,7 @@ std::string head_chart(const StudyResult& study) {
                          .height = 64 + row * static_cast<double>(heads.size())};
   Svg svg(kChartWidth, frame.height, "Error of each head, divided by source");
   const LinearScale x = draw_x_axis(svg, frame, 100.0 * largest, "relative L2 error, %");
+  constexpr double kLabelRoom = 70.0;
   const std::size_t step = label_step(row);
   for (std::size_t position = 0; position < heads.size(); ++position) {
     const std::size_t i = heads[position];
@@ -96,7 +91,12 @@ std::string head_chart(const StudyResult& study) {
                                                percent(alone), percent(total))});
       start = end;
     }
-    svg.diamond(x(100 * head.reference.relative_l2()), middle, std::min(6.0, bar / 2 + 1),
+    const double reference = x(100 * head.reference.relative_l2());
+    const double end = x(100 * total);
+    if (row > 16 && (reference < end - 6 || reference > end + kLabelRoom)) {
+      svg.text(end + 8, middle + 4, percent(total), "label strong");
+    }
+    svg.diamond(reference, middle, std::min(6.0, bar / 2 + 1),
                 {"reference",
                  fmt::format("reference numerics: {}", percent(head.reference.relative_l2()))});
   }
@@ -110,7 +110,7 @@ std::string source_chart(const StudyResult& study, const StudySummary& summary) 
   double largest = 0.0;
   for (const HeadSpread& spread : summary.sources) largest = std::max(largest, spread.worst);
   const ChartFrame frame{
-      .left = 138, .right = 64, .top = 8, .bottom = 44, .height = 52 + kRow * kSources.size()};
+      .left = 138, .right = 74, .top = 8, .bottom = 44, .height = 52 + kRow * kSources.size()};
   Svg svg(kChartWidth, frame.height, "Error of each source by itself");
   const LinearScale x = draw_x_axis(svg, frame, 100.0 * largest, "relative L2 error, %");
   for (std::size_t s = 0; s < kSources.size(); ++s) {

@@ -34,7 +34,7 @@ std::vector<Svg::Point> curve(const std::vector<BudgetSummary>& budgets, const L
 }  // namespace
 
 std::string budget_chart(const StudySummary& summary) {
-  const ChartFrame frame{.left = 44, .right = 16, .top = 34, .bottom = 44, .height = 250};
+  const ChartFrame frame{.left = 44, .right = 16, .top = 40, .bottom = 44, .height = 250};
   Svg svg(kChartWidth, frame.height, "Error over the share of repaired tokens");
   double largest_budget = 0.0;
   double largest_error = 0.0;
@@ -52,19 +52,20 @@ std::string budget_chart(const StudySummary& summary) {
     svg.diamond(
         x(100 * budget.budget), y(100 * budget.energy_choice.rms), 5,
         {"reference", fmt::format("{} of the tokens, by residual energy: {}",
-                                  percent(budget.budget), percent(budget.energy_choice.rms))});
-    svg.circle(x(100 * budget.budget), y(100 * budget.library_choice.rms), 4.5,
-               {"ours", fmt::format("{} of the tokens, this library's choice: {}",
-                                    percent(budget.budget), percent(budget.library_choice.rms))});
+                                  budget_text(budget.budget), percent(budget.energy_choice.rms))});
+    svg.circle(
+        x(100 * budget.budget), y(100 * budget.library_choice.rms), 4.5,
+        {"ours", fmt::format("{} of the tokens, this library's choice: {}",
+                             budget_text(budget.budget), percent(budget.library_choice.rms))});
   }
   return svg.finish();
 }
 
 std::string option_chart(const StudyResult& study, const StudySummary& summary) {
   constexpr double kRow = 23.0;
-  constexpr double kGroupGap = 25.0;
+  constexpr double kGroupGap = 34.0;
   std::vector<OptionRow> rows = {
-      {"as measured above", summary.total.rms, summary.total.worst, summary.added_work, "ours"}};
+      {"this run", summary.total.rms, summary.total.worst, summary.added_work, "ours"}};
   std::vector<std::string> groups = {""};
   for (std::size_t i = 0; i < study.variants.size(); ++i) {
     const VariantSummary& variant = summary.variants[i];
@@ -82,7 +83,7 @@ std::string option_chart(const StudyResult& study, const StudySummary& summary) 
   }
   double largest = 0.0;
   for (const OptionRow& row : rows) largest = std::max(largest, row.error);
-  const ChartFrame frame{.left = 216, .right = 74, .top = 20, .bottom = 44, .height = height};
+  const ChartFrame frame{.left = 232, .right = 74, .top = 20, .bottom = 44, .height = height};
   Svg svg(kChartWidth, height, "Error with other option values");
   const LinearScale x =
       draw_x_axis(svg, frame, 100 * largest, "relative L2 error, %, RMS over heads");
@@ -94,7 +95,7 @@ std::string option_chart(const StudyResult& study, const StudySummary& summary) 
     const OptionRow& row = rows[i];
     if (i > 0 && groups[i] != groups[i - 1]) {
       top += kGroupGap;
-      svg.text(0, top - 6, groups[i], "group");
+      svg.text(0, top - 5, groups[i], "group");
     }
     const double middle = top + kRow / 2;
     const std::string tooltip =
@@ -116,15 +117,17 @@ std::string option_chart(const StudyResult& study, const StudySummary& summary) 
 }
 
 std::string plan_chart(const StudyResult& study) {
-  const ChartFrame frame{.left = 44, .right = 16, .top = 34, .bottom = 44, .height = 300};
+  constexpr int kTicks = 5;  // on both axes, so that the diagonal means equality
+  const ChartFrame frame{.left = 44, .right = 16, .top = 40, .bottom = 44, .height = 300};
   Svg svg(kChartWidth, frame.height, "Predicted and measured error of the scores");
   double largest = 0.0;
   for (const HeadResult& head : study.results) {
     largest =
         std::max({largest, double{head.plan.predicted_score_error}, head.measured_score_error});
   }
-  const LinearScale y = draw_y_axis(svg, frame, largest, "measured, 1/8 octave");
-  const LinearScale x = draw_x_axis(svg, frame, largest, "predicted by the plan, 1/8 octave");
+  const LinearScale y = draw_y_axis(svg, frame, largest, "measured, 1/8 octave", kTicks);
+  const LinearScale x =
+      draw_x_axis(svg, frame, largest, "predicted by the plan, 1/8 octave", kTicks);
   svg.line(x(0), y(0), x(x.value_to), y(x.value_to), "guide");
   for (std::size_t i = 0; i < study.results.size(); ++i) {
     const HeadResult& head = study.results[i];

@@ -28,7 +28,7 @@ double group_error(const std::vector<double>& errors, std::size_t first, std::si
 
 std::string histogram_chart(const StudySummary& summary) {
   constexpr std::size_t kBins = 36;
-  const ChartFrame frame{.left = 44, .right = 16, .top = 34, .bottom = 44, .height = 250};
+  const ChartFrame frame{.left = 44, .right = 16, .top = 40, .bottom = 44, .height = 250};
   Svg svg(kChartWidth, frame.height, "Queries by their error");
   const auto& errors = summary.sorted_row_errors;
   const double limit = round_ticks(100 * shown_limit(summary), 5).back();
@@ -52,7 +52,7 @@ std::string histogram_chart(const StudySummary& summary) {
   }
   const double median = 100 * quantile(errors, 0.5);
   svg.line(x(median), frame.top - 8, x(median), frame.plot_bottom(), "guide");
-  svg.text(x(median) + 6, frame.top, fmt::format("median {}", percent(median / 100)), "tick");
+  svg.text(x(median) + 6, frame.top - 2, fmt::format("median {}", percent(median / 100)), "tick");
   return svg.finish();
 }
 
@@ -60,7 +60,7 @@ std::string position_chart(const StudyResult& study, const StudySummary& summary
   constexpr std::size_t kColumns = 96;
   constexpr double kLegendWidth = 120.0;
   const auto heads = chart_heads(study);
-  const double row = std::clamp(190.0 / static_cast<double>(heads.size()), 3.0, 34.0);
+  const double row = std::clamp(190.0 / static_cast<double>(heads.size()), 3.0, 62.0);
   const double gap = row > 6 ? 1.5 : 0.0;
   const double bottom = 34 + row * static_cast<double>(heads.size());
   Svg svg(kChartWidth, bottom + 58, "Error along the sequence");
@@ -74,10 +74,8 @@ std::string position_chart(const StudyResult& study, const StudySummary& summary
     const HeadResult& head = study.results[heads[position]];
     const double top = 34 + row * static_cast<double>(position);
     if (position % step == 0) {
-      svg.text(kLeft - 8, top + row / 2 + 4,
-               study.batch > 1 ? fmt::format("{}/{}", head.batch, head.head)
-                               : fmt::format("{}", head.head),
-               "tick", Anchor::end);
+      svg.text(kLeft - 8, top + row / 2 + 4, short_head_name(study, heads[position]), "tick",
+               Anchor::end);
     }
     for (std::size_t column = 0; column < columns; ++column) {
       const std::size_t first = column * study.rows.size() / columns;

@@ -29,16 +29,43 @@ class Page {
     add("<figure class=\"card\"><h3>{}</h3>\n{}{}<figcaption>{}</figcaption></figure>\n", title,
         legend, chart, caption);
   }
-  [[nodiscard]] std::string take() { return std::move(text_); }
+  /// A percent sign stays on the line of its number.
+  [[nodiscard]] std::string take() const {
+    constexpr std::string_view kSpacedPercent = " %";
+    std::string text;
+    std::size_t from = 0;
+    for (std::size_t at = 0; (at = text_.find(kSpacedPercent, from)) != std::string::npos;
+         from = at + kSpacedPercent.size()) {
+      text.append(text_, from, at - from).append("\u00a0%");
+    }
+    return text.append(text_, from);
+  }
 
  private:
   std::string text_;
 };
 
 std::string heads_phrase(std::size_t count, std::size_t heads) {
-  if (count == 0) return "no head";
   if (count == heads) return heads == 1 ? "the head" : "all heads";
   return fmt::format("{} of {} heads", count, heads);
+}
+
+/// What the planner used, and in how many heads.
+std::string spending_phrase(const StudySummary& summary, std::size_t heads) {
+  std::string text;
+  const auto add = [&](std::string_view name, std::size_t count) {
+    if (count == 0) return;
+    text += fmt::format("{}{} in {}", text.empty() ? "main-loop work: " : ", ", name,
+                        heads_phrase(count, heads));
+  };
+  add("residual columns", summary.heads_with_columns);
+  add("tail correction", summary.heads_with_tail);
+  if (text.empty()) text = "no head needs more than plain FP8";
+  if (summary.heads_rotated > 0) {
+    text +=
+        fmt::format("; rotation, which is free, in {}", heads_phrase(summary.heads_rotated, heads));
+  }
+  return text;
 }
 
 /// "3.4 times", or "the same" error.
@@ -79,17 +106,9 @@ void add_facts(Page& page, const StudyResult& study, const StudySummary& summary
   const Source& source = kSources[summary.largest_source];
   add_fact(page, "Largest source", percent(summary.sources[summary.largest_source].rms),
            source.label);
-  std::string plan =
-      fmt::format("residual columns in {}", heads_phrase(summary.heads_with_columns, heads));
-  if (summary.heads_rotated > 0) {
-    plan += fmt::format(", rotation in {}", heads_phrase(summary.heads_rotated, heads));
-  }
-  if (summary.heads_with_tail > 0) {
-    plan += fmt::format(", tail correction in {}", heads_phrase(summary.heads_with_tail, heads));
-  }
   add_fact(page, "What the plan spent",
            summary.added_work > 0 ? "+" + percent(summary.added_work) : std::string("nothing"),
-           "main-loop work; " + plan);
+           spending_phrase(summary, heads));
   add_fact(page, "Smallest cosine", fmt::format("{:.5f}", summary.smallest_cosine),
            fmt::format("largest error of one number {:.3g}", summary.largest_error));
   page.add("</section>\n");
@@ -128,6 +147,21 @@ void add_sources(Page& page, const StudyResult& study, const StudySummary& summa
   page.add("</div>\n");
 }
 
+void add_budget_table(Page& page, const StudySummary& summary) {
+  page.add(
+      "<div class=\"card scroll\"><table><thead><tr><th>repaired tokens</th><th>error</th>"
+      "<th>worst head</th><th>by energy</th><th>error removed</th></tr></thead><tbody>\n");
+  const double plain = summary.budgets.front().library_choice.rms;
+  for (const BudgetSummary& budget : summary.budgets) {
+    const double removed = plain > 0.0 ? 1.0 - budget.library_choice.rms / plain : 0.0;
+    page.add("<tr><td>{}</td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{:.1f} %</td></tr>\n",
+             budget_text(budget.budget), percent(budget.library_choice.rms),
+             percent(budget.library_choice.worst), percent(budget.energy_choice.rms),
+             100.0 * removed);
+  }
+  page.add("</tbody></table></div>\n");
+}
+
 void add_options(Page& page, const StudyResult& study, const StudySummary& summary) {
   const bool repaired = summary.budgets.size() > 1;
   if (study.variants.empty() && !repaired) return;
@@ -141,6 +175,7 @@ void add_options(Page& page, const StudyResult& study, const StudySummary& summa
                 "default does. Added work is main-loop time on top of plain FP8 attention.");
   }
   if (repaired) {
+    page.add("<div class=\"stack\">\n");
     page.figure(
         "V residual repair",
         "<ul class=\"legend\"><li><i class=\"key round k-ours\"></i>tokens chosen by this "
@@ -149,6 +184,8 @@ void add_options(Page& page, const StudyResult& study, const StudySummary& summa
         budget_chart(summary),
         "Repair returns the rounding error of V for some tokens; it costs their share of main-loop "
         "work. A flat curve says that V is not what limits this input.");
+    add_budget_table(page, summary);
+    page.add("</div>\n");
   }
   page.add("</div>\n");
 }
@@ -163,7 +200,7 @@ void add_rows(Page& page, const StudyResult& study, const StudySummary& summary)
               "All heads together. The last bar also holds everything beyond the axis. A long tail "
               "to the right means that few queries carry most of the error.");
   page.figure("Along the sequence", "", position_chart(study, summary),
-              "Darker is worse. Vertical stripes are parts of the video, rows are heads; an even "
+              "Stronger colour is worse. Columns are places in the video, rows are heads; an even "
               "tone means that no frame is treated worse than others.");
   page.add("</div>\n");
 }
@@ -172,22 +209,22 @@ void add_plan(Page& page, const StudyResult& study) {
   page.add(
       "<h2>The plan of each head</h2>\n<p class=\"lead\">The preparation predicts every head's "
       "score error from its statistics and spends extra work only where that pays.</p>\n"
-      "<div class=\"grid\">\n<div class=\"card scroll\"><table><thead><tr><th>head</th>"
+      "<div class=\"grid loose\">\n<div class=\"card scroll\"><table><thead><tr><th>head</th>"
       "<th class=\"words\">plan</th><th>score error<br>predicted</th><th><br>measured</th>"
-      "<th>flushed<br>mass</th><th>error</th><th>reference</th></tr></thead><tbody>\n");
+      "<th>output<br>error</th><th><br>reference</th></tr></thead><tbody>\n");
   for (std::size_t i = 0; i < study.results.size(); ++i) {
     const HeadResult& head = study.results[i];
     page.add(
-        "<tr><td>{}</td><td class=\"words\">{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td>"
+        "<tr><td>{}</td><td class=\"words\">{}</td><td>{:.3f}</td><td>{:.3f}</td>"
         "<td><b>{}</b></td><td>{}</td></tr>\n",
-        head_name(study, i), plan_phrase(head.plan), head.plan.predicted_score_error,
-        head.measured_score_error, percent(head.sources.flushed_mass),
-        percent(head.total.relative_l2()), percent(head.reference.relative_l2()));
+        short_head_name(study, i), plan_phrase(head.plan), head.plan.predicted_score_error,
+        head.measured_score_error, percent(head.total.relative_l2()),
+        percent(head.reference.relative_l2()));
   }
   page.add("</tbody></table></div>\n");
   page.figure("Is the prediction right?",
               "<ul class=\"legend\"><li><i class=\"key round k-ours\"></i>heads with residual "
-              "columns</li></ul>\n",
+              "columns</li><li><i class=\"key round ring k-ours\"></i>other heads</li></ul>\n",
               plan_chart(study),
               "Standard deviation of the score error in 1/8 octaves: a tenth of a step of an E4M3 "
               "exponent is harmless, one whole step moves a probability by 9 %. On the dashed line "

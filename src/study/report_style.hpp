@@ -35,15 +35,19 @@ p { margin: 0 0 10px; max-width: 70ch; }
 .eyebrow { color: var(--soft); font-size: 13px; letter-spacing: 0.06em; text-transform: uppercase; margin: 0; }
 .lead, figcaption, footer, .soft { color: var(--soft); }
 figcaption, footer, table { font-size: 13.5px; line-height: 1.5; }
-.grid { display: grid; grid-template-columns: 1fr 1fr; gap: 20px; margin-top: 18px; align-items: start; }
-.stack { display: grid; gap: 20px; }
+.grid { display: grid; grid-template-columns: 1fr 1fr; gap: 20px; margin-top: 18px; }
+.grid.loose { align-items: start; }
+.stack { display: grid; gap: 20px; align-content: start; }
+figure.card { display: flex; flex-direction: column; }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 22px 24px; margin: 0; min-width: 0; }
 .card svg { display: block; width: 100%; height: auto; overflow: visible; }
-figcaption { margin-top: 14px; }
+figcaption { margin-top: auto; padding-top: 14px; }
 .hero { display: grid; grid-template-columns: 1fr 1fr; gap: 28px 40px; align-items: center; margin-top: 26px; padding: 30px 32px; }
 .number { font-size: 68px; line-height: 1; font-weight: 650; letter-spacing: -0.03em; margin: 0 0 14px; color: var(--ours); }
 .number small { font-size: 30px; font-weight: 500; letter-spacing: 0; margin-left: 4px; }
 .hero p { margin: 0 0 8px; }
+.hero p:last-child { margin: 0; }
+.lead { max-width: 100ch; }
 .facts { display: grid; grid-template-columns: repeat(4, 1fr); gap: 20px; margin-top: 20px; }
 .facts .card { padding: 16px 20px; }
 .facts b { display: block; font-size: 22px; line-height: 1.25; font-weight: 620; letter-spacing: -0.01em; }
@@ -53,13 +57,15 @@ figcaption { margin-top: 14px; }
 .legend li { display: flex; align-items: center; gap: 7px; }
 .key { width: 11px; height: 11px; border-radius: 2px; background: currentColor; flex: none; }
 .key.round { border-radius: 50%; }
+.key.ring { background: none; border: 2px solid currentColor; }
 .key.diamond { transform: rotate(45deg) scale(0.8); border-radius: 0; }
 .k-s0 { color: var(--s0); } .k-s1 { color: var(--s1); } .k-s2 { color: var(--s2); } .k-s3 { color: var(--s3); }
 .k-s4 { color: var(--s4); } .k-ours { color: var(--ours); } .k-theirs { color: var(--theirs); } .k-mark { color: var(--mark); }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; align-self: start; }
 table { border-collapse: collapse; width: 100%; white-space: nowrap; }
-th { text-align: right; font-weight: 500; color: var(--soft); padding: 0 0 8px 18px; vertical-align: bottom; border-bottom: 1px solid var(--rule); }
-td { text-align: right; padding: 6px 0 6px 18px; border-bottom: 1px solid var(--grid); }
+th { text-align: right; font-weight: 500; color: var(--soft); padding: 0 0 8px 14px; vertical-align: bottom; border-bottom: 1px solid var(--rule); }
+td { text-align: right; padding: 6px 0 6px 14px; border-bottom: 1px solid var(--grid); }
+td.words { white-space: normal; min-width: 15ch; }
 th:first-child, td:first-child, th.words, td.words { text-align: left; }
 th:first-child, td:first-child { padding-left: 0; }
 tr:last-child td { border-bottom: 0; }

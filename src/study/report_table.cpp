@@ -46,14 +46,14 @@ void print_sources(Buffer& out, const StudyResult& study, const StudySummary& su
 }
 
 void print_heads(Buffer& out, const StudyResult& study) {
-  print(out, "{:<18}{:>9}{:>11}{:>9}{:>9}{:>9}{:>9}   {:>14}   {}\n", "Head", "error", "reference",
-        "Q and K", "V", "coding", "tail", "score error", "plan");
-  print(out, "{:<18}{:>9}{:>11}{:>9}{:>9}{:>9}{:>9}   {:>14}\n", "", "", "", "", "", "", "",
+  print(out, "{:<18}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}   {:>14}   {}\n", "Head", "error",
+        "reference", "Q and K", "V", "coding", "tail", "score error", "plan");
+  print(out, "{:<18}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}   {:>14}\n", "", "", "", "", "", "", "",
         "plan/measured");
   for (std::size_t i = 0; i < study.results.size(); ++i) {
     const HeadResult& head = study.results[i];
     const SourceErrors& sources = head.sources;
-    print(out, "  {:<16}{:>9}{:>11}{:>9}{:>9}{:>9}{:>9}   {:>6.3f} / {:>5.3f}   {}\n",
+    print(out, "  {:<16}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}   {:>6.3f} / {:>5.3f}   {}\n",
           head_name(study, i), percent(head.total.relative_l2()),
           percent(head.reference.relative_l2()), percent(sources.query_key_rounding.relative_l2()),
           percent(sources.value_rounding.relative_l2()),
@@ -69,7 +69,7 @@ void print_budgets(Buffer& out, const StudySummary& summary) {
   print(out, "{:<28}{:>10}{:>10}   {}\n", "V repair, share of tokens", "RMS", "worst",
         "chosen by residual energy: RMS");
   for (const BudgetSummary& budget : summary.budgets) {
-    print(out, "  {:<26}{:>10}{:>10}   {}\n", percent(budget.budget),
+    print(out, "  {:<26}{:>10}{:>10}   {}\n", budget_text(budget.budget),
           percent(budget.library_choice.rms), percent(budget.library_choice.worst),
           percent(budget.energy_choice.rms));
   }

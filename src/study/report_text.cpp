@@ -21,6 +21,8 @@ std::string percent(double share) {
   return fmt::format("{:.{}f} %", value, size < 0.09995 ? 4 : decimals);
 }
 
+std::string budget_text(double budget) { return fmt::format("{:.6g} %", 100.0 * budget); }
+
 std::string grouped(std::int64_t number) {
   std::string digits = fmt::format("{}", number);
   const std::size_t sign = number < 0 ? 1 : 0;
@@ -44,6 +46,12 @@ std::string shape_phrase(const StudyResult& study, std::string_view times) {
                             study.heads == 1 ? "" : "s", times, numerics::kHeadDim,
                             element_name(study.element_type),
                             study.mask == Mask::causal ? ", causal" : "");
+}
+
+std::string short_head_name(const StudyResult& study, std::size_t index) {
+  const HeadResult& head = study.results[index];
+  return study.batch > 1 ? fmt::format("{}/{}", head.batch, head.head)
+                         : fmt::format("{}", head.head);
 }
 
 std::string plan_phrase(const HeadPlan& plan) {

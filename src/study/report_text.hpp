@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,11 +14,17 @@ namespace openvc::study {
 /// A share in percent with three significant digits: "12.3 %", "0.0457 %".
 [[nodiscard]] std::string percent(double share);
 
+/// A budget in percent, as it was given: "0.5 %".
+[[nodiscard]] std::string budget_text(double budget);
+
 /// An integer with thousands separators.
 [[nodiscard]] std::string grouped(std::int64_t number);
 
 /// "2,520 queries x 2,520 keys x 2 heads, bfloat16".
 [[nodiscard]] std::string shape_phrase(const StudyResult& study, std::string_view times);
+
+/// "3", or "1/3" for head 3 of batch entry 1 where there are several.
+[[nodiscard]] std::string short_head_name(const StudyResult& study, std::size_t index);
 
 /// "16 residual channels, rotated": what a plan does beyond plain quantisation; "plain" if nothing.
 [[nodiscard]] std::string plan_phrase(const HeadPlan& plan);
