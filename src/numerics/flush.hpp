@@ -35,7 +35,7 @@ OPENVC_HD constexpr std::int64_t flush_sample_query(int sample, std::int64_t que
 }
 
 /// Natural logarithm of n >= 1, within 2e-5.
-OPENVC_HD constexpr float log_of_count(std::int64_t n) {
+OPENVC_HD inline float log_of_count(std::int64_t n) {
   const auto x = static_cast<float>(n);
   const int exponent = floor_log2(x);
   const float mantissa = x * exp2_int(-exponent);  // [1, 2)
@@ -70,9 +70,9 @@ struct FlushModel {
 };
 
 /// A model that predicts nothing for heads whose squares leave binary32: they are one-hot.
-OPENVC_HD constexpr FlushModel flush_model(const ScoreStatistics& statistics,
-                                           const float* key_means, std::int64_t queries,
-                                           std::int64_t keys, float softmax_scale) {
+OPENVC_HD inline FlushModel flush_model(const ScoreStatistics& statistics, const float* key_means,
+                                        std::int64_t queries, std::int64_t keys,
+                                        float softmax_scale) {
   FlushModel model;
   if (statistics.query.magnitude_bits == 0 || statistics.key.magnitude_bits == 0) return model;
   if (!has_safe_squares(statistics.query) || !has_safe_squares(statistics.key)) return model;
