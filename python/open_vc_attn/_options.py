@@ -32,7 +32,8 @@ class Numerics:
     """Subtract the token mean of K; the softmax does not change (SageAttention2, VC-Attention)."""
 
     rotation: Choice = "automatic"
-    """Hadamard rotation of Q and K (VC-Attention). Heads with residual columns are not rotated."""
+    """Hadamard rotation of Q and K (VC-Attention). It excludes residual columns: "automatic" rotates
+    heads without them where that is predicted to help, "always" rotates every head instead."""
 
     max_extra_steps: int = 2
     """Upper limit of extra k-steps of QK residual columns per head: 0, 1, 2 or 4. Each costs

@@ -110,20 +110,25 @@ def _converted(arguments: Sequence[str], folder: Path) -> list[str]:
             contents = [_load(path) for _, path in run]
             tensors = [_only_tensor(content) for content in contents]
             if all(tensor is not None for tensor in tensors):
-                target = folder / f"{index}.safetensors"
+                target = _target(folder, index, run[0][1])
                 _safetensors.save(target, dict(zip(_NAMES, tensors, strict=True)))
                 result.append(f"{run[0][0]}{target}")
                 index += len(run)
                 continue
         if run:
             prefix, source = run[0]
-            target = folder / f"{index}.safetensors"
+            target = _target(folder, index, source)
             _safetensors.save(target, *_named_tensors(source, _load(source)))
             result.append(f"{prefix}{target}")
         else:
             result.append(arguments[index])
         index += 1
     return result
+
+
+def _target(folder: Path, index: int, source: Path) -> Path:
+    """A path that keeps the name of the source, which the program prints."""
+    return folder / str(index) / f"{source.stem}.safetensors"
 
 
 def _torch_files(arguments: Sequence[str], start: int) -> list[tuple[str, Path]]:

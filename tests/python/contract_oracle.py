@@ -28,6 +28,7 @@ PEAK_CODE = 126
 MAX_CODE = 126
 UNIT_CODE = 56
 E4M3_MAX = F32(448)
+MIN_MEAN_SHARE = F32(1 / 16)
 LOG_MEAN_RATIO = 0.0395659
 
 
@@ -172,7 +173,11 @@ def prepare(q, k, v, scale, plan, smooth_keys=True, centre_values=True, per_head
     q_low, q_high = residual_columns(scaled_q, channels, plan.extra_steps)
     k_low, k_high = residual_columns(scaled_k, channels, plan.extra_steps)
 
-    value_mean = canonical_sum(v) / F32(len(v)) if centre_values else numpy.zeros(HEAD_DIM, F32)
+    value_mean = canonical_sum(v) / F32(len(v))
+    largest = numpy.maximum(numpy.abs(v.max(0)), numpy.abs(v.min(0)))
+    if not centre_values:
+        value_mean[:] = 0
+    value_mean[numpy.abs(value_mean) < MIN_MEAN_SHARE * largest] = 0
     spread = numpy.maximum(v.max(0) - value_mean, value_mean - v.min(0))
     if per_head_scale:
         spread = numpy.full_like(spread, spread.max())

@@ -147,15 +147,16 @@ def test_files_of_several_captures_stay_apart(program, tmp_path, torch, capfd):
     program(ECHO)
     assert cli.run(["error", *paths]) == 0
     names = [os.path.basename(line) for line in capfd.readouterr().out.splitlines()]
-    assert names == ["error", "1.safetensors", "2.safetensors", "3.safetensors"]
+    assert names == ["error", "0.safetensors", "1.safetensors", "2.safetensors"]
 
 
 def test_temporary_files_vanish(program, tmp_path, torch, capfd):
+    """What remains of the conversion is the name that the program saw."""
     torch.save(torch.zeros(1), tmp_path / "x.pt")
     program(ECHO)
     cli.run([str(tmp_path / "x.pt")])
     path = capfd.readouterr().out.strip()
-    assert path.endswith("0.safetensors") and not os.path.exists(os.path.dirname(path))
+    assert path.endswith("/0/x.safetensors") and not os.path.exists(path)
 
 
 @pytest.mark.parametrize("arguments", [["--out", "{}"], ["--output={}"], ["-o", "{}"]])
