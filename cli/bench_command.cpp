@@ -61,9 +61,13 @@ Timing measure(int repeats, const Call& call, study::ProgressTracker& tracker) {
   return {study::quantile(times, 0.1), study::quantile(times, 0.5), study::quantile(times, 0.9)};
 }
 
+bool is_causal(const BenchArguments& arguments) {
+  return arguments.attention.options().mask == Mask::causal;
+}
+
 double product_flops(const BenchArguments& arguments, std::int64_t tokens) {
   constexpr double kFlopsPerPair = 4.0 * 128.0;  // a multiplication and an addition, twice
-  const double pairs = arguments.attention.causal()
+  const double pairs = is_causal(arguments)
                            ? 0.5 * static_cast<double>(tokens) * static_cast<double>(tokens + 1)
                            : static_cast<double>(tokens) * static_cast<double>(tokens);
   return kFlopsPerPair * pairs * static_cast<double>(arguments.heads * arguments.batch);
@@ -74,7 +78,7 @@ Row bench(const BenchArguments& arguments, std::int64_t tokens, study::ProgressT
   const study::Tensors in =
       study::generate(arguments.family, {arguments.batch, tokens, tokens, arguments.heads},
                       ElementType::bfloat16, 0, threads);
-  const AttentionOptions options = arguments.attention.options(std::nullopt);
+  const AttentionOptions options = arguments.attention.options();
   const Execution execution{.threads = threads};
   study::OwnedTensor out(in.q.type, in.q.shape);
   Row row;
@@ -136,7 +140,7 @@ std::string to_json(const BenchArguments& arguments, const std::vector<Row>& row
                                  {"hardware_threads", std::thread::hardware_concurrency()},
                                  {"heads", arguments.heads},
                                  {"batch", arguments.batch},
-                                 {"causal", arguments.attention.causal()},
+                                 {"causal", is_causal(arguments)},
                                  {"family", arguments.family},
                                  {"repeats", arguments.repeats}};
   json["results"] = nlohmann::ordered_json::array();
@@ -173,22 +177,23 @@ Command add_bench_command(CLI::App& program) {
   std::vector<std::string> families;
   for (const study::Family& family : study::families()) families.emplace_back(family.name);
   app->add_option("--tokens", arguments->tokens, "sequence lengths")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->delimiter(',');
   app->add_option("--heads", arguments->heads, "heads")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   app->add_option("--batch", arguments->batch, "batch entries")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   app->add_option("--repeats", arguments->repeats, "timed calls of each kind")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   app->add_option("--family", arguments->family, "kind of synthetic input")
       ->check(CLI::IsMember(families))
       ->capture_default_str();
   arguments->attention.add(*app);
   arguments->attention.add_numerics(*app);
+  app->option_defaults()->group("Options");
   app->add_option("--json", arguments->json, "write the timings to this file");
   return {app, [arguments] { return run_bench(*arguments); }};
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.hpp"
+#include "input_options.hpp"
 #include "openvc/info.hpp"
 #include "study/self_check.hpp"
 
@@ -70,7 +71,7 @@ Command add_check_command(CLI::App& program) {
   app->add_flag("--smoke", arguments->smoke, "shorter sequences");
   app->add_flag("--json", arguments->as_json, "print JSON");
   app->add_option("--threads", arguments->threads, "threads of the CPU; 0 takes all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(thread_count());
   return {app, [arguments] { return run_checks(*arguments); }};
 }
 

@@ -29,14 +29,14 @@ struct ErrorArguments {
 int run_study(const ErrorArguments& arguments, const std::string& command) {
   const InputOptions::Input input = arguments.input.load(arguments.attention.threads());
   study::StudyOptions options;
-  options.attention = arguments.attention.options(input.softmax_scale);
+  options.attention = arguments.attention.options(input.softmax_scale, input.causal);
   options.rows = arguments.rows;
   options.sweep_options = !arguments.skip_options;
   options.run_backend = !arguments.skip_backend;
   options.threads = arguments.attention.threads();
   if (!arguments.budgets.empty()) {
     options.budgets = arguments.budgets;
-  } else if (arguments.attention.causal()) {
+  } else if (options.attention.mask == Mask::causal) {
     options.budgets = {0.0};
   }
   const study::StudyResult result = [&] {
@@ -70,12 +70,13 @@ Command add_error_command(CLI::App& program) {
   arguments->input.add_family(*app);
   arguments->attention.add(*app);
   arguments->attention.add_numerics(*app);
+  app->option_defaults()->group("Options");
   app->add_option("--rows", arguments->rows, "queries per head to measure")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   app->add_option("--budgets", arguments->budgets,
                   "shares of the tokens whose V is repaired, such as 0 0.005 0.01")
-      ->check(CLI::Range(0.0, 0.9999));
+      ->check(token_share());
   app->add_flag("--no-options", arguments->skip_options, "leave the other option values out");
   app->add_flag("--no-backend", arguments->skip_backend,
                 "emulate the attention instead of running it on all queries");

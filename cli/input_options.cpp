@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
+#include <functional>
 #include <utility>
 
 #include "command.hpp"
@@ -11,6 +14,28 @@
 
 namespace openvc::cli {
 namespace {
+
+/// Accepts what parses as a number and passes `accept`.
+CLI::Validator number_validator(std::string description, std::function<bool(double)> accept) {
+  return CLI::Validator(
+      [description, accept = std::move(accept)](std::string& text) {
+        double value = 0.0;
+        const char* end = text.data() + text.size();
+        const auto [rest, failure] = std::from_chars(text.data(), end, value);
+        if (failure == std::errc() && rest == end && accept(value)) return std::string();
+        return fmt::format("'{}' is not {}", text, description);
+      },
+      "");
+}
+
+CLI::Validator positive_number() {
+  return number_validator("a number above 0", [](double x) { return std::isfinite(x) && x > 0.0; });
+}
+
+CLI::Validator not_negative() {
+  return number_validator("a number from 0 on",
+                          [](double x) { return std::isfinite(x) && x >= 0.0; });
+}
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
@@ -44,7 +69,25 @@ std::string describe(const io::Metadata& metadata) {
 
 }  // namespace
 
+CLI::Validator at_least_one() {
+  constexpr double kLargest = 1e9;
+  return number_validator("a whole number from 1 to 1,000,000,000",
+                          [](double x) { return x >= 1.0 && x <= kLargest && x == std::floor(x); });
+}
+
+CLI::Validator thread_count() {
+  constexpr double kLargest = 4096.0;
+  return number_validator("a whole number from 0 to 4096",
+                          [](double x) { return x >= 0.0 && x <= kLargest && x == std::floor(x); });
+}
+
+CLI::Validator token_share() {
+  return number_validator("a share of the tokens: 0 <= x < 1",
+                          [](double x) { return x >= 0.0 && x < 1.0; });
+}
+
 void InputOptions::add_files(CLI::App& command) {
+  command.option_defaults()->group("Input");
   command
       .add_option("-i,--input", request_.files,
                   "safetensors file with q, k and v; or three .npy files in this order")
@@ -63,18 +106,19 @@ void InputOptions::add_files(CLI::App& command) {
 }
 
 void InputOptions::add_family(CLI::App& command) {
+  command.option_defaults()->group("Input");
   command.add_option("--family", family_, "synthetic input instead of a file")
       ->check(CLI::IsMember(family_names()))
       ->excludes("--input");
   command.add_option("--tokens", tokens_, "queries, and keys unless given, of a family")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
-  command.add_option("--keys", keys_, "keys of a family")->check(CLI::PositiveNumber);
+  command.add_option("--keys", keys_, "keys of a family")->check(at_least_one());
   command.add_option("--heads", heads_, "heads of a family")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   command.add_option("--batch", batch_, "batch entries of a family")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   command.add_option("--seed", seed_, "seed of a family")->capture_default_str();
   command.add_option("--type", type_, "element type of a family")
@@ -102,6 +146,7 @@ InputOptions::Input InputOptions::load_files() const {
   if (!request.prefix.empty()) input.name += ", " + request.prefix + "*";
   input.details = describe(input.capture.metadata);
   input.softmax_scale = input.capture.softmax_scale;
+  input.causal = input.capture.causal;
   return input;
 }
 
@@ -117,18 +162,23 @@ InputOptions::Input InputOptions::load_family(int threads) const {
 }
 
 void AttentionArguments::add(CLI::App& command) {
-  command.add_flag("--causal", causal_, "queries see no later keys; aligned at the last key");
-  command.add_option("--softmax-scale", softmax_scale_,
-                     "factor of q.k; from the file, else 1/sqrt(head dimension)");
+  command.option_defaults()->group("Attention");
+  causal_flag_ = command.add_flag("--causal,!--no-causal", causal_,
+                                  "queries see no later keys; from the file if absent");
+  command
+      .add_option("--softmax-scale", softmax_scale_,
+                  "factor of q.k; from the file, else 1/sqrt(head dimension)")
+      ->check(positive_number());
   command.add_option("--key-order", key_order_, "order in which key blocks are visited")
       ->check(CLI::IsMember({"mid_window", "descending"}))
       ->capture_default_str();
   command.add_option("--threads", threads_, "threads of the CPU; 0 takes all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(thread_count())
       ->capture_default_str();
 }
 
 void AttentionArguments::add_numerics(CLI::App& command) {
+  command.option_defaults()->group("Numerics");
   const CLI::IsMember is_choice({"never", "automatic", "always"});
   command.add_option("--rotation", rotation_, "Hadamard rotation of Q and K")
       ->check(is_choice)
@@ -141,7 +191,7 @@ void AttentionArguments::add_numerics(CLI::App& command) {
   command
       .add_option("--score-error-target", numerics_.score_error_target,
                   "error of the scores that a k-step must remove to be spent, in 1/8 octaves")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command.add_option("--tail-correction", tail_correction_, "follow E4M3's subnormals in ExpCast")
       ->check(is_choice)
@@ -153,9 +203,11 @@ void AttentionArguments::add_numerics(CLI::App& command) {
   command.add_flag("--keep-value-mean", keep_value_mean_, "do not remove the token mean of V");
 }
 
-AttentionOptions AttentionArguments::options(std::optional<float> stored_scale) const {
+AttentionOptions AttentionArguments::options(std::optional<float> stored_scale,
+                                             std::optional<bool> stored_causal) const {
+  const bool causal = causal_flag_->count() > 0 ? causal_ : stored_causal.value_or(false);
   AttentionOptions options;
-  options.mask = causal_ ? Mask::causal : Mask::none;
+  options.mask = causal ? Mask::causal : Mask::none;
   options.softmax_scale = softmax_scale_ ? softmax_scale_ : stored_scale;
   options.key_order = key_order_ == "descending" ? KeyOrder::descending : KeyOrder::mid_window;
   options.numerics = numerics_;

@@ -15,6 +15,12 @@
 // Arguments that several commands share.
 namespace openvc::cli {
 
+/// Accepts whole numbers from 1 on.
+[[nodiscard]] CLI::Validator at_least_one();
+[[nodiscard]] CLI::Validator thread_count();
+/// Accepts shares of tokens: 0 <= x < 1.
+[[nodiscard]] CLI::Validator token_share();
+
 /// Which tensors: a file or a synthetic family.
 class InputOptions {
  public:
@@ -28,7 +34,8 @@ class InputOptions {
     bool from_file = false;
     std::string name;
     std::string details;
-    std::optional<float> softmax_scale;
+    std::optional<float> softmax_scale;  // that the file names
+    std::optional<bool> causal;
 
     [[nodiscard]] TensorView q() const { return from_file ? capture.q.view() : generated.q.view(); }
     [[nodiscard]] TensorView k() const { return from_file ? capture.k.view() : generated.k.view(); }
@@ -58,13 +65,14 @@ class AttentionArguments {
   void add(CLI::App& command);
   void add_numerics(CLI::App& command);
 
-  /// `stored_scale` stands in where no scale was given.
-  [[nodiscard]] AttentionOptions options(std::optional<float> stored_scale) const;
+  /// What the file says stands in where nothing was given.
+  [[nodiscard]] AttentionOptions options(std::optional<float> stored_scale = {},
+                                         std::optional<bool> stored_causal = {}) const;
   [[nodiscard]] int threads() const { return threads_; }
-  [[nodiscard]] bool causal() const { return causal_; }
 
  private:
   bool causal_ = false;
+  const CLI::Option* causal_flag_ = nullptr;
   std::optional<float> softmax_scale_;
   std::string key_order_ = "mid_window";
   int threads_ = 0;

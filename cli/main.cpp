@@ -6,6 +6,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ namespace openvc::cli {
 namespace {
 
 constexpr std::string_view kProgram = "open-vc-attn";
+constexpr std::string_view kOutOfMemory = "out of memory; use fewer tokens or heads";
 
 /// The program answers to open-vc-attn-check and the like, too: names that users of other
 /// implementations know.
@@ -34,6 +36,17 @@ int complain(std::string_view message, int status) {
   return status;
 }
 
+/// The parser would only say that a command is missing.
+void require_known_command(const std::vector<Command>& commands, const std::string& word) {
+  if (word.starts_with('-')) return;
+  std::string names;
+  for (const Command& command : commands) {
+    if (command.app->get_name() == word) return;
+    names += (names.empty() ? "" : ", ") + command.app->get_name();
+  }
+  throw UsageError(fmt::format("unknown command '{}'; the commands are {}", word, names));
+}
+
 int run(int argc, char** argv) {
   CLI::App program("FP8 attention for long video sequences: run it, check it, measure its error.",
                    std::string(kProgram));
@@ -42,8 +55,13 @@ int run(int argc, char** argv) {
   const std::vector<Command> commands = {add_info_command(program), add_check_command(program),
                                          add_run_command(program), add_error_command(program),
                                          add_bench_command(program)};
+  const std::vector<std::string> words = arguments(argc, argv);
+  if (words.empty()) {
+    fmt::print(stderr, "{}", program.help());
+    return kExitUsage;
+  }
+  require_known_command(commands, words.front());
   try {
-    std::vector<std::string> words = arguments(argc, argv);
     // The parser takes its arguments from the end.
     std::vector<std::string> reversed(words.rbegin(), words.rend());
     program.parse(reversed);
@@ -69,7 +87,10 @@ int main(int argc, char** argv) {
   } catch (const UsageError& error) {
     return complain(error.what(), kExitUsage);
   } catch (const std::bad_alloc&) {
-    return complain("out of memory; use fewer tokens or heads", kExitFailure);
+    return complain(kOutOfMemory, kExitFailure);
+  } catch (const std::length_error&) {
+    // A vector that no memory could hold.
+    return complain(kOutOfMemory, kExitFailure);
   } catch (const std::exception& error) {
     return complain(error.what(), kExitFailure);
   }

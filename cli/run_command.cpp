@@ -113,7 +113,7 @@ void write_output(const RunArguments& arguments, const study::CapturedTensor& ou
       {"openvc_version", build.version},
       {"contract_version", std::to_string(build.contract_version)},
       {"layout", heads_first ? (batched ? "BHSD" : "HSD") : (batched ? "BSHD" : "SHD")},
-      {"causal", arguments.attention.causal() ? "true" : "false"},
+      {"causal", options.mask == Mask::causal ? "true" : "false"},
       {"budget", fmt::format("{}", arguments.budget)}};
   if (options.softmax_scale) metadata["softmax_scale"] = fmt::format("{}", *options.softmax_scale);
   io::write_safetensors(arguments.output, entries, metadata);
@@ -123,7 +123,7 @@ void write_output(const RunArguments& arguments, const study::CapturedTensor& ou
 int run_attention(const RunArguments& arguments) {
   const int threads = arguments.attention.threads();
   const InputOptions::Input input = arguments.input.load(threads);
-  const AttentionOptions options = arguments.attention.options(input.softmax_scale);
+  const AttentionOptions options = arguments.attention.options(input.softmax_scale, input.causal);
   const Execution execution{.threads = threads};
 
   auto start = std::chrono::steady_clock::now();
@@ -174,15 +174,16 @@ Command add_run_command(CLI::App& program) {
   arguments->input.add_family(*app);
   arguments->attention.add(*app);
   arguments->attention.add_numerics(*app);
+  app->option_defaults()->group("Options");
   app->add_option("-b,--budget", arguments->budget, "share of the tokens whose V is repaired")
-      ->check(CLI::Range(0.0, 0.9999))
+      ->check(token_share())
       ->capture_default_str();
   app->add_flag("--lse", arguments->log_sum_exp, "compute the log-sum-exp, too");
   app->add_option("--verify", arguments->verified_rows,
                   "queries per head to compare with exact attention; 256 without a number")
       ->expected(0, 1)
       ->default_str("256")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   app->add_option("-o,--output", arguments->output, "write the output to this safetensors file");
   return {app, [arguments] { return run_attention(*arguments); }};
 }

@@ -99,6 +99,16 @@ std::optional<float> stored_softmax_scale(const io::TensorFile& file) {
   return scale;
 }
 
+std::optional<bool> stored_causal(const io::TensorFile& file) {
+  const auto text = metadata_value(file.metadata(), "causal");
+  if (!text) return std::nullopt;
+  if (*text == "true" || *text == "false") return *text == "true";
+  throw io::FileError(io::FileErrorReason::malformed, file.path(),
+                      {.found = "the metadata causal " + io::quote_for_message(*text),
+                       .expected = "true or false",
+                       .advice = "Correct the metadata."});
+}
+
 StoredLayout stored_layout(const io::TensorFile& file) {
   const auto text = metadata_value(file.metadata(), "layout");
   if (!text || *text == "SHD" || *text == "BSHD") return StoredLayout::sequence_head;
@@ -124,6 +134,7 @@ Capture load_capture(const CaptureRequest& request) {
   capture.metadata = found.front().file->metadata();
   capture.layout = request.layout ? *request.layout : stored_layout(*found.front().file);
   capture.softmax_scale = stored_softmax_scale(*found.front().file);
+  capture.causal = stored_causal(*found.front().file);
   capture.q = load_tensor(found[0], capture.layout);
   capture.k = load_tensor(found[1], capture.layout);
   capture.v = load_tensor(found[2], capture.layout);

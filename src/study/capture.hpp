@@ -52,6 +52,7 @@ struct Capture {
   CapturedTensor k;
   CapturedTensor v;
   std::optional<float> softmax_scale;  ///< from the metadata entry "softmax_scale"
+  std::optional<bool> causal;          ///< from the metadata entry "causal"
   StoredLayout layout = StoredLayout::sequence_head;
   io::Metadata metadata;
 };
