@@ -215,7 +215,8 @@ def capture(
 def load_capture(path: str | os.PathLike[str]) -> Capture:
     """Reads a file of capture(), or any safetensors file with tensors q, k and v.
 
-    Metadata "layout" HSD or BHSD stands for heads before tokens. The softmax scale is 1/sqrt(D) and the call not causal unless the metadata say otherwise.
+    Metadata "layout" HSD or BHSD stands for heads before tokens. The softmax scale is 1/sqrt(D)
+    and the call not causal unless the metadata say otherwise.
 
     Raises:
         ValueError: the file is malformed or lacks a tensor.

@@ -32,16 +32,17 @@ class Numerics:
     """Subtract the token mean of K; the softmax does not change (SageAttention2, VC-Attention)."""
 
     rotation: Choice = "automatic"
-    """Hadamard rotation of Q and K (VC-Attention). It excludes residual columns: "automatic" rotates
-    heads without them where that is predicted to help, "always" rotates every head instead."""
+    """Hadamard rotation of Q and K (VC-Attention). It excludes residual columns: "automatic"
+    rotates heads without them where that is predicted to help, "always" rotates every head."""
 
     max_extra_steps: int = 2
     """Upper limit of extra k-steps of QK residual columns per head: 0, 1, 2 or 4. Each costs
     12.5 % of the matrix products of the heads that use it."""
 
     score_error_target: float = 0.32
-    """What a k-step must be worth: one is spent where it removes more than this standard deviation,
-    in code units (1/8 octave), from the scores of a head. 0 spends max_extra_steps in every head."""
+    """What a k-step must be worth: one is spent where it removes more than this standard
+    deviation, in code units (1/8 octave), from the scores of a head. 0 spends max_extra_steps in
+    every head."""
 
     tail_correction: Choice = "automatic"
     """Follow E4M3's subnormals in the tail of ExpCast. Costs about 6 % of a head's time."""

@@ -84,7 +84,11 @@ def test_numerics_mirror_the_library():
     native = _openvc.NumericOptions()
     for field in dataclasses.fields(open_vc_attn.Numerics):
         default = getattr(native, field.name)
-        assert field.default == (default.name if isinstance(default, enum.Enum) else default)
+        if isinstance(default, enum.Enum):
+            default = default.name
+        elif isinstance(default, float):
+            default = pytest.approx(default, rel=1e-6)  # binary32 there
+        assert field.default == default
     assert public_names(native) == {f.name for f in dataclasses.fields(open_vc_attn.Numerics)}
 
 
