@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch tensors on a GPU: streams, graphs, and agreement with the CPU backend."""
+
+import pytest
+from conftest import GAUSSIAN_ERROR, LSE_ERROR, random_qkv, relative_l2, softmax_attention
+
+import open_vc_attn
+from open_vc_attn import Numerics, attention
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.gpu
+
+BACKENDS_AGREE = 5e-3  # docs/numerics.md section 8
+
+
+@pytest.fixture(autouse=True)
+def device():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch.device("cuda")
+
+
+def tensors(*shape, dtype=torch.bfloat16, **options):
+    return tuple(torch.from_numpy(x).to("cuda", dtype) for x in random_qkv(*shape, **options))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("queries, keys", [(1, 1), (129, 300), (300, 77), (1024, 1024)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_agrees_with_the_cpu_backend(dtype, queries, keys, causal):
+    inputs = tensors(queries, keys, dtype=dtype, batch=2)
+    out, lse = attention(*inputs, causal=causal, return_lse=True)
+    assert (out.shape, out.dtype, out.device) == (inputs[0].shape, dtype, inputs[0].device)
+    assert out.is_contiguous()
+    expected, expected_lse = attention(*(x.cpu() for x in inputs), causal=causal, return_lse=True)
+    assert relative_l2(out.cpu().float(), expected.float()) < BACKENDS_AGREE
+    seen = torch.isfinite(expected_lse)
+    assert torch.equal(torch.isfinite(lse.cpu()), seen)
+    assert (lse.cpu() - expected_lse)[seen].abs().max() < LSE_ERROR
+    exact, _ = softmax_attention(*(x.cpu().double().numpy() for x in inputs), causal)
+    assert relative_l2(out.cpu().float(), exact) < GAUSSIAN_ERROR
+
+
+def test_prepared_and_repaired():
+    inputs = tensors(500, 700)
+    prepared = open_vc_attn.prepare_v_repair(*inputs, budget=0.05, with_lse=True)
+    assert prepared.device == inputs[0].device and prepared.repair_rows == 35
+    out = open_vc_attn.attention_v_repair(prepared)
+    on_cpu = open_vc_attn.prepare_v_repair(*(x.cpu() for x in inputs), budget=0.05)
+    assert prepared.plans == on_cpu.plans
+    expected = open_vc_attn.attention_v_repair(on_cpu)
+    assert relative_l2(out.cpu().float(), expected.float()) < BACKENDS_AGREE
+
+
+def test_strided_views():
+    wide = torch.randn(2, 300, 3, 4, 128, device="cuda").bfloat16()
+    q, k, v = wide.unbind(2)
+    expected = attention(q.contiguous(), k.contiguous(), v.contiguous())
+    assert torch.equal(attention(q, k, v), expected)
+
+
+def test_repeatable():
+    inputs = tensors(700, 900)
+    expected = attention(*inputs)
+    assert all(torch.equal(attention(*inputs), expected) for _ in range(5))
+
+
+def test_runs_on_the_current_stream():
+    inputs = tensors(2000)
+    expected = attention(*(x * 2 for x in inputs))
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)  # cycles: a launch elsewhere would read old data
+        doubled = [x.mul_(2) for x in inputs]
+        out = attention(*doubled)
+    stream.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_graph_replay_follows_the_data():
+    static = tensors(600)
+    attention(*static)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attention(*static)
+    for seed in (1, 2):
+        fresh = tensors(600, seed=seed)
+        for target, source in zip(static, fresh, strict=True):
+            target.copy_(source * seed)
+        graph.replay()
+        assert torch.equal(out, attention(*(x * seed for x in fresh)))
+
+
+def test_every_device():
+    for index in range(torch.cuda.device_count()):
+        inputs = [x.to(f"cuda:{index}") for x in tensors(200)]
+        assert torch.equal(attention(*inputs).cpu(), attention(*tensors(200)).cpu())
+
+
+def test_extra_memory_is_bounded():
+    inputs = tensors(20_000, heads=8)
+    attention(*inputs)
+    torch.cuda.synchronize()
+    free_before = torch.cuda.mem_get_info()[0]
+    out = attention(*inputs)
+    torch.cuda.synchronize()
+    used = free_before - torch.cuda.mem_get_info()[0]
+    assert used <= out.nbytes + 1.2 * sum(x.numel() for x in inputs)
+
+
+def test_compiled():
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda q, k, v: attention(q * 1.5, k, v) + 1, fullgraph=True, dynamic=True
+    )
+    for tokens in (300, 333):
+        q, k, v = tensors(tokens)
+        assert (
+            relative_l2(
+                compiled(q, k, v).cpu().float(), (attention(q * 1.5, k, v) + 1).cpu().float()
+            )
+            < 0.01
+        )
+
+
+def test_every_plan():
+    inputs = tensors(600, 700)
+    on_cpu = [x.cpu() for x in inputs]
+    for numerics in (
+        Numerics(rotation="always", tail_correction="always"),
+        Numerics(max_extra_steps=4, score_error_target=0.0),
+        Numerics(max_extra_steps=1, score_error_target=0.0, tail_correction="always"),
+        Numerics(smooth_keys=False, centre_values=False, value_scale="per_head"),
+    ):
+        out = attention(*inputs, numerics=numerics).cpu().float()
+        expected = attention(*on_cpu, numerics=numerics).float()
+        assert relative_l2(out, expected) < BACKENDS_AGREE
+
+
+def test_mixed_devices_are_refused():
+    q, k, v = tensors(20)
+    with pytest.raises(ValueError, match="one device, not cuda:0, cpu, cuda:0"):
+        attention(q, k.cpu(), v)
