@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 
 // Vocabulary of the whole library: what a caller can ask for and what a plan answers.
@@ -56,6 +59,10 @@ struct AttentionOptions {
 struct Execution {
   int threads = 0;         ///< CPU threads; 0 uses all that the process may use
   void* stream = nullptr;  ///< cudaStream_t for CUDA tensors
+  /// Where CUDA calls get device memory from: that many bytes, aligned to 256, usable on `stream`
+  /// at once and freed in its order when the last owner lets go. Empty: cudaMallocAsync. A
+  /// framework passes its own allocator, so that the memory is shared with everything else it runs.
+  std::function<std::shared_ptr<std::byte>(std::size_t bytes)> allocate;
 };
 
 /// What the preparation decided for one head, and why.

@@ -13,6 +13,9 @@ namespace openvc::api {
 std::span<const Backend* const> backends() {
   static constexpr const Backend* kBackends[] = {
       &kCpuBackend,
+#if defined(OPENVC_WITH_SM90)
+      &kSm90Backend,
+#endif
   };
   return kBackends;
 }

@@ -63,5 +63,6 @@ struct BackendChoice {
 BackendChoice choose_backend(const Call& call, std::span<const Backend* const> candidates);
 
 extern const Backend kCpuBackend;
+extern const Backend kSm90Backend;  // where the build has it: OPENVC_WITH_SM90
 
 }  // namespace openvc::api

@@ -19,6 +19,7 @@ struct Prepared::Impl {
   schedule::PreparedView view{};
   std::shared_ptr<std::byte> memory;  // what view.data points into
   std::vector<HeadPlan> plans;        // [B * H]; empty where the backend reads them on demand
+  std::shared_ptr<const void> state;  // what else the backend keeps
 };
 
 }  // namespace openvc

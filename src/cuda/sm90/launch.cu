@@ -12,28 +12,14 @@ template <bool kCausal>
 struct Plain {
   static constexpr KernelConfig kValue{.causal = kCausal};
 };
-template <bool kCausal>
 struct TwoSteps {
-  static constexpr KernelConfig kValue{
-      .max_extra_steps = 2, .key_stages = 4, .value_stages = 4, .causal = kCausal};
+  static constexpr KernelConfig kValue{.max_extra_steps = 2, .key_stages = 4, .value_stages = 4};
 };
 template <bool kCausal>
 struct FourSteps {
   static constexpr KernelConfig kValue{
       .max_extra_steps = 4, .key_stages = 3, .value_stages = 4, .causal = kCausal};
 };
-
-template <bool kCausal>
-void launch_for_steps(const Parameters& parameters, int max_extra_steps, const DeviceInfo& device,
-                      cudaStream_t stream) {
-  if (max_extra_steps == 0) {
-    launch_kernel<Plain<kCausal>>(parameters, device, stream);
-  } else if (max_extra_steps <= 2) {
-    launch_kernel<TwoSteps<kCausal>>(parameters, device, stream);
-  } else {
-    launch_kernel<FourSteps<kCausal>>(parameters, device, stream);
-  }
-}
 
 }  // namespace
 
@@ -52,10 +38,16 @@ void launch(const schedule::PreparedView& inputs, const MutableTensorView& out, 
   const DeviceGuard guard(device.ordinal);
   const Parameters parameters = make_parameters(inputs, out, log_sum_exp);
   const auto queue = static_cast<cudaStream_t>(stream);
-  if (inputs.problem.mask == Mask::causal) {
-    launch_for_steps<true>(parameters, inputs.max_extra_steps, device, queue);
+  const bool causal = inputs.problem.mask == Mask::causal;
+  if (inputs.max_extra_steps == 0) {
+    causal ? launch_kernel<Plain<true>>(parameters, device, queue)
+           : launch_kernel<Plain<false>>(parameters, device, queue);
+  } else if (causal) {
+    launch_kernel<FourSteps<true>>(parameters, device, queue);
+  } else if (inputs.max_extra_steps <= 2) {
+    launch_kernel<TwoSteps>(parameters, device, queue);
   } else {
-    launch_for_steps<false>(parameters, inputs.max_extra_steps, device, queue);
+    launch_kernel<FourSteps<false>>(parameters, device, queue);
   }
 }
 
