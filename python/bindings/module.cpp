@@ -10,7 +10,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,26 +30,46 @@ using namespace nb::literals;
 namespace openvc::python {
 namespace {
 
-Execution execution(int threads, std::uintptr_t stream) {
-  return {threads, reinterpret_cast<void*>(stream)};
+/// Device memory as a tensor of the caller's framework, which goes with the last owner.
+std::shared_ptr<std::byte> allocate_tensor(nb::handle allocate, std::size_t bytes) {
+  const nb::gil_scoped_acquire lock;
+  nb::object tensor = allocate(bytes);
+  auto* memory = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
+  return {memory, [owner = tensor.release().ptr()](std::byte*) {
+            const nb::gil_scoped_acquire relock;
+            Py_DECREF(owner);
+          }};
+}
+
+/// `allocate` is None or a function from bytes to a tensor with data_ptr(); it is called only
+/// during the call that it belongs to.
+Execution execution(int threads, std::uintptr_t stream, nb::handle allocate = nb::none()) {
+  Execution result;
+  result.threads = threads;
+  result.stream = reinterpret_cast<void*>(stream);
+  if (!allocate.is_none()) {
+    result.allocate = [allocate](std::size_t bytes) { return allocate_tensor(allocate, bytes); };
+  }
+  return result;
 }
 
 void run_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
                    std::uintptr_t log_sum_exp, const AttentionOptions& options, int threads,
-                   std::uintptr_t stream) {
+                   std::uintptr_t stream, nb::handle allocate) {
   attention(q.view.view(), k.view.view(), v.view.view(), out.view,
-            reinterpret_cast<float*>(log_sum_exp), options, execution(threads, stream));
+            reinterpret_cast<float*>(log_sum_exp), options, execution(threads, stream, allocate));
 }
 
 Prepared run_prepare(const Tensor& q, const Tensor& k, const Tensor& v,
                      std::optional<double> repair_budget, const AttentionOptions& options,
-                     bool with_log_sum_exp, int threads, std::uintptr_t stream) {
+                     bool with_log_sum_exp, int threads, std::uintptr_t stream,
+                     nb::handle allocate) {
   if (repair_budget.has_value()) {
     return prepare_repair(q.view.view(), k.view.view(), v.view.view(), *repair_budget, options,
-                          with_log_sum_exp, execution(threads, stream));
+                          with_log_sum_exp, execution(threads, stream, allocate));
   }
   return prepare(q.view.view(), k.view.view(), v.view.view(), options, with_log_sum_exp,
-                 execution(threads, stream));
+                 execution(threads, stream, allocate));
 }
 
 void run_attention_prepared(const Prepared& prepared, const Tensor& out, std::uintptr_t log_sum_exp,
@@ -199,10 +221,11 @@ NB_MODULE(_openvc, module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   module.def(
       "attention", &run_attention, "q"_a, "k"_a, "v"_a, "out"_a, "log_sum_exp"_a, "options"_a,
-      "threads"_a, "stream"_a, Unlocked(),
+      "threads"_a, "stream"_a, "allocate"_a.none(), Unlocked(),
       "Writes attention to `out`, and its LSE to the address `log_sum_exp` unless that is 0.");
   module.def("prepare", &run_prepare, "q"_a, "k"_a, "v"_a, "repair_budget"_a.none(), "options"_a,
-             "with_log_sum_exp"_a, "threads"_a, "stream"_a, Unlocked(), "Quantises Q, K and V.");
+             "with_log_sum_exp"_a, "threads"_a, "stream"_a, "allocate"_a.none(), Unlocked(),
+             "Quantises Q, K and V.");
   module.def("attention_prepared", &run_attention_prepared, "prepared"_a, "out"_a, "log_sum_exp"_a,
              "threads"_a, "stream"_a, Unlocked(), "Attention on quantised inputs.");
   module.def("exact_attention", &run_exact_attention, "q"_a, "k"_a, "v"_a, "rows"_a, "out"_a,

@@ -78,6 +78,10 @@ class Arrays(ABC):
         """Handle of the stream that the work belongs to; 0 on the CPU."""
         return 0
 
+    def allocator(self, origin: Origin) -> Callable[[int], Any] | None:
+        """Gives device memory of a number of bytes as a tensor with ``data_ptr()``; None on the CPU."""
+        return None
+
 
 def view_of_pointer(
     address: int,

@@ -118,6 +118,7 @@ def run_attention(
         options,
         get_num_threads(),
         arrays.stream(origin),
+        arrays.allocator(origin),
     )
     return arrays.publish(out, origin), arrays.publish(lse, origin) if return_lse else None
 

@@ -3,7 +3,7 @@
 
 import builtins
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 version: str
@@ -110,6 +110,7 @@ def attention(
     options: AttentionOptions,
     threads: int,
     stream: int,
+    allocate: Callable[[int], Any] | None,
 ) -> None: ...
 def prepare(
     q: Tensor,
@@ -120,6 +121,7 @@ def prepare(
     with_log_sum_exp: bool,
     threads: int,
     stream: int,
+    allocate: Callable[[int], Any] | None,
 ) -> Prepared: ...
 def attention_prepared(
     prepared: Prepared, out: Tensor, log_sum_exp: int, threads: int, stream: int

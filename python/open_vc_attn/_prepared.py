@@ -217,6 +217,7 @@ def _quantize(
         with_lse,
         get_num_threads(),
         arrays.stream(origin),
+        arrays.allocator(origin),
     )
     return PreparedFP8(
         shapes=Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape)),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,11 @@ class TorchArrays(Arrays):
         if origin.device.type == "cpu":
             return 0
         return int(torch.cuda.current_stream(origin.device).cuda_stream)
+
+    def allocator(self, origin: Origin) -> Callable[[int], Any] | None:
+        if origin.device.type == "cpu":
+            return None
+        return functools.partial(torch.empty, dtype=torch.uint8, device=origin.device)
 
     def call_opaque(self, function: Callable[..., Any], *args: Any) -> Any:
         return _call_untraced(function, *args)
