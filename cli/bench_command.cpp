@@ -79,7 +79,7 @@ Row bench(const BenchArguments& arguments, std::int64_t tokens, study::ProgressT
       study::generate(arguments.family, {arguments.batch, tokens, tokens, arguments.heads},
                       ElementType::bfloat16, 0, threads);
   const AttentionOptions options = arguments.attention.options();
-  const Execution execution{.threads = threads};
+  const Execution execution = arguments.attention.execution();
   study::OwnedTensor out(in.q.type, in.q.shape);
   Row row;
   row.tokens = tokens;

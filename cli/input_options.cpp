@@ -220,6 +220,12 @@ AttentionOptions AttentionArguments::options(std::optional<float> stored_scale,
   return options;
 }
 
+Execution AttentionArguments::execution() const {
+  Execution execution;
+  execution.threads = threads_;
+  return execution;
+}
+
 void write_text(const std::filesystem::path& path, const std::string& text) {
   io::AtomicFileWriter writer(path);
   writer.write(text);

@@ -69,6 +69,7 @@ class AttentionArguments {
   [[nodiscard]] AttentionOptions options(std::optional<float> stored_scale = {},
                                          std::optional<bool> stored_causal = {}) const;
   [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] Execution execution() const;
 
  private:
   bool causal_ = false;

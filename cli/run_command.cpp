@@ -59,13 +59,14 @@ void print_plans(const std::vector<HeadPlan>& plans) {
 
 /// Relative L2 error of every head on evenly spaced queries.
 void print_verification(const InputOptions::Input& input, const TensorView& out,
-                        const AttentionOptions& options, std::int64_t row_count, int threads) {
+                        const AttentionOptions& options, std::int64_t row_count,
+                        const Execution& execution) {
   const auto rows = study::sample_rows(out.shape[kSequence], row_count);
   const auto [batch, queries, heads, channels] = out.shape;
   const auto row_values = static_cast<std::size_t>(heads * channels);
   std::vector<double> exact(static_cast<std::size_t>(batch) * rows.size() * row_values);
   exact_attention(input.q(), input.k(), input.v(), rows, exact.data(), nullptr, options.mask,
-                  options.softmax_scale, {.threads = threads});
+                  options.softmax_scale, execution);
   std::vector<double> errors;
   std::vector<float> found(static_cast<std::size_t>(channels));
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -124,7 +125,7 @@ int run_attention(const RunArguments& arguments) {
   const int threads = arguments.attention.threads();
   const InputOptions::Input input = arguments.input.load(threads);
   const AttentionOptions options = arguments.attention.options(input.softmax_scale, input.causal);
-  const Execution execution{.threads = threads};
+  const Execution execution = arguments.attention.execution();
 
   auto start = std::chrono::steady_clock::now();
   const Prepared prepared = prepare_repair(input.q(), input.k(), input.v(), arguments.budget,
@@ -159,7 +160,7 @@ int run_attention(const RunArguments& arguments) {
     fmt::print("V repair: {} tokens per head\n", study::grouped(prepared.repair_rows()));
   }
   if (arguments.verified_rows > 0) {
-    print_verification(input, out.view(), options, arguments.verified_rows, threads);
+    print_verification(input, out.view(), options, arguments.verified_rows, execution);
   }
   if (!arguments.output.empty()) write_output(arguments, out, log_sum_exp, options);
   return kExitSuccess;

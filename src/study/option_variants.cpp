@@ -45,7 +45,7 @@ std::vector<Variant> option_variants(const NumericOptions& base) {
                    : fmt::format("{} channels in every head", 16 * steps),
         fixed_columns(base, steps));
   }
-  for (const float target : {0.25f, 0.35f, 0.5f, 1.0f}) {
+  for (const float target : {0.1f, 0.2f, 0.32f, 0.5f}) {
     vary(fmt::format("score_target_{:.2f}", target), "Rotation, residual columns",
          fmt::format("per head, score target {:.2f}", target), [&](NumericOptions& o) {
            o.score_error_target = target;

@@ -94,7 +94,12 @@ class SelfCheck {
                     options_.threads);
   }
 
-  [[nodiscard]] Execution execution() const { return {.threads = options_.threads}; }
+  static Execution with_threads(int threads) {
+    Execution execution;
+    execution.threads = threads;
+    return execution;
+  }
+  [[nodiscard]] Execution execution() const { return with_threads(options_.threads); }
 
   [[nodiscard]] OwnedTensor attend(const Tensors& in, const AttentionOptions& options = {},
                                    float* log_sum_exp = nullptr) const {
@@ -193,9 +198,9 @@ class SelfCheck {
     OwnedTensor single(in.q.type, in.q.shape);
     OwnedTensor several(in.q.type, in.q.shape);
     attention(in.q.view(), in.k.view(), in.v.view(), single.mutable_view(), nullptr, {},
-              {.threads = 1});
+              with_threads(1));
     attention(in.q.view(), in.k.view(), in.v.view(), several.mutable_view(), nullptr, {},
-              {.threads = 3});
+              with_threads(3));
     return compare_bytes(single, several);
   }
 

@@ -2,6 +2,8 @@
 #include "study/tensors.hpp"
 
 #include <cstring>
+#include <limits>
+#include <new>
 
 #include "numerics/half.hpp"
 
@@ -10,7 +12,13 @@ namespace {
 
 std::size_t byte_count(ElementType type, const std::array<std::int64_t, 4>& shape) {
   std::size_t count = element_size(type);
-  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  for (const std::int64_t extent : shape) {
+    const auto factor = static_cast<std::size_t>(extent);
+    if (factor != 0 && count > std::numeric_limits<std::size_t>::max() / factor) {
+      throw std::bad_array_new_length();
+    }
+    count *= factor;
+  }
   return count;
 }
 
