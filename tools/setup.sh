@@ -83,4 +83,7 @@ fi
 install_once build pip_install -r tools/requirements-build.txt
 if $with_tests; then
   install_once tests install_test_packages
+  if command -v nvcc >/dev/null; then
+    install_once cuda pip_install -r tools/requirements-cuda.txt
+  fi
 fi
