@@ -41,13 +41,13 @@ std::shared_ptr<std::byte> allocate_tensor(nb::handle allocate, std::size_t byte
           }};
 }
 
-/// `allocate` is None or a function from bytes to a tensor with data_ptr(); it is called only
-/// during the call that it belongs to.
-Execution execution(int threads, std::uintptr_t stream, nb::handle allocate = nb::none()) {
+/// `allocate` is null, None or a function from bytes to a tensor with data_ptr(); it is called only
+/// during the call that it belongs to. Runs without the interpreter lock, so it takes no reference.
+Execution execution(int threads, std::uintptr_t stream, nb::handle allocate = {}) {
   Execution result;
   result.threads = threads;
   result.stream = reinterpret_cast<void*>(stream);
-  if (!allocate.is_none()) {
+  if (allocate.is_valid() && !allocate.is_none()) {
     result.allocate = [allocate](std::size_t bytes) { return allocate_tensor(allocate, bytes); };
   }
   return result;

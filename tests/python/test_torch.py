@@ -156,7 +156,7 @@ def test_cuda_without_a_backend_is_refused():
     assert not supported
     assert "device cuda:0, but this build has no backend for it" in reason
     with pytest.raises(NotImplementedError, match="no backend for it"):
-        native.prepare(view, view, view, None, native.AttentionOptions(), False, 0, 0)
+        native.prepare(view, view, view, None, native.AttentionOptions(), False, 0, 0, None)
 
 
 def test_prepared():
