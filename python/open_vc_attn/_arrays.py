@@ -79,7 +79,7 @@ class Arrays(ABC):
         return 0
 
     def allocator(self, origin: Origin) -> Callable[[int], Any] | None:
-        """Gives device memory of a number of bytes as a tensor with ``data_ptr()``; None on the CPU."""
+        """Gives device memory of so many bytes as a tensor with data_ptr(); None on the CPU."""
         return None
 
 
