@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Holds measured machine code to the budgets of sm90_budget.json."""
+"""Holds measured machine code to the budgets of sm90_budget.json.
+
+No main loop may touch local memory but those of the kernels under "may_spill_in_loops", whose
+budgets are what they do today.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +50,9 @@ def measure(function: Function) -> dict:
     return {
         "stack_bytes": function.stack_bytes,
         "local_accesses": function.local_accesses,
-        "local_accesses_of_a_loop": max((count(x.whole, *LOCAL_ACCESSES) for x in loops), default=0),
+        "local_accesses_of_a_loop": max([0, *(count(x.whole, *LOCAL_ACCESSES) for x in loops)]),
         "local_accesses_of_an_iteration": max(
-            (count(x.steady, *LOCAL_ACCESSES) for x in loops), default=0
+            [0, *(count(x.steady, *LOCAL_ACCESSES) for x in loops)]
         ),
         "instructions_per_tile": totals,
     }
@@ -91,8 +95,10 @@ def loop_violations(loop: MainLoop, budget: dict) -> list[str]:
 
 def violations(function: Function, budget: dict) -> list[str]:
     """All that is wrong with a kernel and its main loops."""
-    loops = (f"{x.name}: {v}" for x in find_main_loops(function) for v in loop_violations(x, budget))
-    return [*kernel_violations(function, budget), *loops]
+    found = kernel_violations(function, budget)
+    for loop in find_main_loops(function):
+        found += [f"{loop.name}: {violation}" for violation in loop_violations(loop, budget)]
+    return found
 
 
 def _rare_violations(loop: MainLoop) -> list[str]:

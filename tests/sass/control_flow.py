@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Control flow of disassembled code: basic blocks, loops, and what every iteration of a loop executes."""
+"""Control flow of disassembled code: basic blocks, loops, what every iteration executes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _split(function: Function) -> list[Block]:
     starts = {0}
     for index, instruction in enumerate(instructions):
         if instruction.opcode in _UNKNOWN:
-            raise ValueError(f"{function.symbol}: a branch with unknown targets: {instruction.text}")
+            raise ValueError(f"{function.symbol}: unknown targets of {instruction.text}")
         if instruction.opcode in _BRANCHES:
             starts.add(function.labels[instruction.target])
         if instruction.opcode in _BRANCHES + _ENDS:

@@ -83,7 +83,8 @@ def print_text(kernels: dict[str, Function]) -> None:
         print(f"{name}: {resources(function)}")
         for row in rows:
             print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
-        for violation in violations(function, budget) if name in budget["kernels"] else ["no budget"]:
+        found = violations(function, budget) if name in budget["kernels"] else ["no budget"]
+        for violation in found:
             print(f"  {violation}")
         print()
 
