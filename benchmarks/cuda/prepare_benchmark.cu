@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Time of the input preparation next to its memory floor: the bytes that must move once, divided by
+// the bandwidth of a device-to-device copy measured in the same run. BF16, contiguous, standard
+// normal inputs; the second-level cache is overwritten before every launch.
+//
+//   prepare_benchmark [--shapes 73397x56,4096x7] [--rounds 0,1,2,4] [--steps 2] [--repair 0.0]
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/host/check.hpp"
+#include "cuda/host/nvml.hpp"
+#include "cuda/prepare/prepare.hpp"
+#include "cuda/prepare/stages.cuh"
+#include "numerics/half.hpp"
+#include "numerics/repair.hpp"
+
+namespace {
+
+using namespace openvc;
+using openvc::cuda::check;
+namespace prepare = openvc::cuda::prepare;
+
+constexpr int kRuns = 20;
+constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
+constexpr std::size_t kCopyBytes = std::size_t{2} << 30;
+
+__global__ void fill_normal(std::uint16_t* out, std::size_t count, std::uint64_t seed) {
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    std::uint64_t x = i + seed * 0x9E3779B97F4A7C15ull;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    x ^= x >> 31;
+    const float u = (static_cast<float>(x >> 40) + 0.5f) * 0x1p-24f;
+    const float v = static_cast<float>(x & 0xFFFFFFu) * 0x1p-24f;
+    out[i] = numerics::float_to_bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * v));
+  }
+}
+
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes) { check(cudaMalloc(&data_, bytes), "allocating"); }
+  ~Buffer() { cudaFree(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  template <class T = std::byte>
+  [[nodiscard]] T* get() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// Median milliseconds of `work` on a cold cache.
+double measure(const std::function<void()>& work, const Buffer& flush) {
+  cudaEvent_t start = nullptr;
+  cudaEvent_t stop = nullptr;
+  check(cudaEventCreate(&start), "creating an event");
+  check(cudaEventCreate(&stop), "creating an event");
+  std::vector<float> times;
+  for (int run = -3; run < kRuns; ++run) {
+    check(cudaMemsetAsync(flush.get(), run & 0xFF, kFlushBytes, nullptr), "flushing");
+    check(cudaEventRecord(start), "recording");
+    work();
+    check(cudaEventRecord(stop), "recording");
+    check(cudaEventSynchronize(stop), "running");
+    float ms = 0.0f;
+    check(cudaEventElapsedTime(&ms, start, stop), "timing");
+    if (run >= 0) times.push_back(ms);
+  }
+  cudaEventDestroy(start);
+  cudaEventDestroy(stop);
+  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
+  return times[kRuns / 2];
+}
+
+/// Bytes per second that a copy reads and writes.
+double copy_bandwidth(const Buffer& flush) {
+  const Buffer from(kCopyBytes);
+  const Buffer to(kCopyBytes);
+  const double ms = measure(
+      [&] {
+        check(cudaMemcpyAsync(to.get(), from.get(), kCopyBytes, cudaMemcpyDeviceToDevice, nullptr),
+              "copying");
+      },
+      flush);
+  return 2.0 * static_cast<double>(kCopyBytes) / (ms * 1e-3);
+}
+
+struct Options {
+  std::vector<std::pair<std::int64_t, std::int64_t>> shapes{{4096, 7},   {4096, 56}, {32760, 7},
+                                                            {32760, 56}, {73397, 7}, {73397, 56}};
+  std::vector<std::int64_t> rounds{0, 1, 2, 4, 8};
+  int steps = 2;
+  double repair = 0.0;
+};
+
+void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, double bandwidth,
+               const Buffer& flush) {
+  constexpr ElementType kType = ElementType::bfloat16;
+  const std::array<std::int64_t, 4> shape{1, tokens, heads, numerics::kHeadDim};
+  const auto elements = static_cast<std::size_t>(tokens * heads * numerics::kHeadDim);
+  const Buffer q(elements * 2);
+  const Buffer k(elements * 2);
+  const Buffer v(elements * 2);
+  std::uint64_t seed = 0;
+  const auto view = [&](const Buffer& buffer) {
+    fill_normal<<<1024, 256>>>(buffer.get<std::uint16_t>(), elements, ++seed);
+    return TensorView{buffer.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
+  };
+  prepare::Request request;
+  request.q = view(q);
+  request.k = view(k);
+  request.v = view(v);
+  request.problem.heads = heads;
+  request.problem.queries = request.problem.keys = tokens;
+  request.problem.repair_rows = numerics::repair_row_count(options.repair, tokens);
+  request.softmax_scale = 0.08838834764831845f;
+  request.numerics.max_extra_steps = options.steps;
+  const auto layout =
+      schedule::prepared_layout(request.problem, request.numerics.max_extra_steps, false);
+  const Buffer block(layout.bytes);
+  const double read = 3.0 * static_cast<double>(elements) * 2.0;
+  const double written = static_cast<double>(layout.bytes);
+  const double floor_ms = (read + written) / bandwidth * 1e3;
+  std::printf("S %lld H %lld: read %.1f MB, written %.1f MB, floor %.4f ms\n",
+              static_cast<long long>(tokens), static_cast<long long>(heads), read * 1e-6,
+              written * 1e-6, floor_ms);
+  for (const std::int64_t round : options.rounds) {
+    if (round > heads) continue;
+    request.heads_per_round = round;
+    const Buffer workspace(prepare::workspace_bytes(request));
+    const double ms =
+        measure([&] { prepare::launch(request, block.get(), workspace.get(), nullptr); }, flush);
+    std::printf(
+        "  heads per round %2lld: %.4f ms, %.2f TB/s, floor ratio %.3f, workspace %.1f MB\n",
+        static_cast<long long>(round), ms, (read + written) / ms * 1e-9, ms / floor_ms,
+        static_cast<double>(prepare::workspace_bytes(request)) * 1e-6);
+  }
+  // The stages of a single round of all heads, each on a cold cache.
+  request.heads_per_round = 0;
+  const Buffer workspace(prepare::workspace_bytes(request));
+  prepare::launch(request, block.get(), workspace.get(), nullptr);
+  const prepare::Arguments a = prepare::make_arguments(request, block.get(), workspace.get());
+  const double statistics =
+      measure([&] { prepare::launch_statistics<kType, true>(a, nullptr); }, flush);
+  const double finish = measure([&] { prepare::launch_finish<kType, true>(a, nullptr); }, flush);
+  const double quantize =
+      measure([&] { prepare::launch_quantize<kType, true>(a, nullptr); }, flush);
+  const double repair = measure([&] { prepare::launch_repair<kType, true>(a, nullptr); }, flush);
+  std::printf(
+      "  stages: statistics %.4f ms (%.2f TB/s), finish %.4f, quantize %.4f (%.2f TB/s), "
+      "repair %.4f\n",
+      statistics, read / statistics * 1e-9, finish, quantize, (read + written) / quantize * 1e-9,
+      repair);
+  std::fflush(stdout);
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Options parse(int count, char** arguments) {
+  Options options;
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string name = arguments[i];
+    const std::string value = arguments[i + 1];
+    if (name == "--shapes") {
+      options.shapes.clear();
+      for (const std::string& shape : split(value, ',')) {
+        const auto sizes = split(shape, 'x');
+        options.shapes.emplace_back(std::atoll(sizes.at(0).c_str()),
+                                    std::atoll(sizes.at(1).c_str()));
+      }
+    } else if (name == "--rounds") {
+      options.rounds.clear();
+      for (const std::string& round : split(value, ',')) {
+        options.rounds.push_back(std::atoll(round.c_str()));
+      }
+    } else if (name == "--steps") {
+      options.steps = std::atoi(value.c_str());
+    } else if (name == "--repair") {
+      options.repair = std::atof(value.c_str());
+    } else {
+      std::fprintf(stderr, "unknown option %s\n", name.c_str());
+      std::exit(2);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    const Options options = parse(count, arguments);
+    const Buffer flush(kFlushBytes);
+    const double bandwidth = copy_bandwidth(flush);
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0), "reading the device's properties");
+    std::printf("%s, driver %s, second-level cache %.1f MB, copy %.3f TB/s\n", properties.name,
+                cuda::driver_version().c_str(), properties.l2CacheSize * 1e-6, bandwidth * 1e-12);
+    for (const auto& [tokens, heads] : options.shapes) {
+      run_shape(tokens, heads, options, bandwidth, flush);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/prepare/workspace.hpp"
+#include "numerics/contract.hpp"
+#include "openvc/options.hpp"
+#include "schedule/prepared_layout.hpp"
+#include "schedule/problem.hpp"
+
+namespace openvc::cuda::prepare {
+
+/// A [B, S, H, D] tensor. Strides count bytes and are zero for axes of length 1.
+struct Source {
+  const std::byte* data;
+  std::int64_t batch_stride;
+  std::int64_t row_stride;
+  std::int64_t head_stride;
+
+  /// Token 0 of a head.
+  [[nodiscard]] __device__ const std::byte* head(std::int64_t bh, std::int64_t heads) const {
+    return data + bh / heads * batch_stride + bh % heads * head_stride;
+  }
+};
+
+/// Argument of every kernel. A round prepares the heads [first_head, first_head + heads);
+/// blockIdx.y counts over them where a kernel works on tiles.
+struct Arguments {
+  Source q;
+  Source k;
+  Source v;
+  schedule::Problem problem;
+  schedule::PreparedLayout block_layout;
+  WorkspaceLayout workspace_layout;
+  std::byte* block;
+  std::byte* workspace;
+  std::int64_t first_head;
+  std::int64_t heads;
+  std::int64_t heads_per_round;
+  float softmax_scale;
+  NumericOptions numerics;
+  bool with_log_sum_exp;
+  bool tiles_grouped;  // reduce_tiles() has filled the workspace's groups
+
+  [[nodiscard]] __device__ HeadPlan& plan(std::int64_t bh) const {
+    return reinterpret_cast<HeadPlan*>(workspace + workspace_layout.plans)[bh];
+  }
+  [[nodiscard]] __device__ HeadParameters& parameters(std::int64_t bh) const {
+    return reinterpret_cast<HeadParameters*>(workspace + workspace_layout.parameters)[bh];
+  }
+  /// Row of kHeadDim partial results of one tile.
+  [[nodiscard]] __device__ float* columns(int statistic, std::int64_t head,
+                                          std::int64_t tile) const {
+    const std::int64_t row = (statistic * heads_per_round + head) * workspace_layout.tiles + tile;
+    return reinterpret_cast<float*>(workspace + workspace_layout.columns) +
+           row * numerics::kHeadDim;
+  }
+  /// The same of a group of tiles.
+  [[nodiscard]] __device__ float* groups(int statistic, std::int64_t head,
+                                         std::int64_t group) const {
+    const std::int64_t row =
+        (statistic * heads_per_round + head) * workspace_layout.tile_groups() + group;
+    return reinterpret_cast<float*>(workspace + workspace_layout.groups) + row * numerics::kHeadDim;
+  }
+  [[nodiscard]] __device__ std::uint32_t* extents(int statistic, std::int64_t head) const {
+    return reinterpret_cast<std::uint32_t*>(workspace + workspace_layout.extents) +
+           (statistic * heads_per_round + head) * workspace_layout.tiles;
+  }
+  [[nodiscard]] __device__ float* energies(std::int64_t head) const {
+    return reinterpret_cast<float*>(workspace + workspace_layout.energies) + head * problem.keys;
+  }
+  [[nodiscard]] __device__ std::int32_t* tokens(std::int64_t head) const {
+    return reinterpret_cast<std::int32_t*>(workspace + workspace_layout.tokens) +
+           head * problem.repair_rows;
+  }
+
+  // Sections of the block. Rows of a section are those of its padded tensor.
+  [[nodiscard]] __device__ std::byte* query_row(std::int64_t bh, std::int64_t row) const {
+    return block + block_layout.query_codes +
+           (bh * problem.padded_queries() + row) * numerics::kHeadDim;
+  }
+  [[nodiscard]] __device__ std::byte* query_columns(int step, std::int64_t bh,
+                                                    std::int64_t row) const {
+    const std::int64_t plane = step * problem.batch_heads() + bh;
+    return block + block_layout.query_columns +
+           (plane * problem.padded_queries() + row) * numerics::kColumnsPerStep;
+  }
+  [[nodiscard]] __device__ std::byte* key_row(std::int64_t bh, std::int64_t row) const {
+    return block + block_layout.key_codes + (bh * problem.padded_keys() + row) * numerics::kHeadDim;
+  }
+  [[nodiscard]] __device__ std::byte* key_columns(int step, std::int64_t bh,
+                                                  std::int64_t row) const {
+    const std::int64_t plane = step * problem.batch_heads() + bh;
+    return block + block_layout.key_columns +
+           (plane * problem.padded_keys() + row) * numerics::kColumnsPerStep;
+  }
+  [[nodiscard]] __device__ std::byte* value_block(std::int64_t bh, std::int64_t tile) const {
+    return block + block_layout.value_codes + schedule::value_block_offset(problem, bh, tile);
+  }
+  template <class T>
+  [[nodiscard]] __device__ T* section(std::size_t offset) const {
+    return reinterpret_cast<T*>(block + offset);
+  }
+};
+
+/// Tokens of a tile; 0 for a tile of padding.
+__device__ inline int rows_in_tile(std::int64_t tokens, std::int64_t tile) {
+  const std::int64_t left = tokens - tile * kTileRows;
+  return left <= 0 ? 0 : (left < kTileRows ? static_cast<int>(left) : kTileRows);
+}
+
+}  // namespace openvc::cuda::prepare

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "openvc/options.hpp"
+#include "openvc/tensor_view.hpp"
+#include "schedule/prepared_layout.hpp"
+
+namespace openvc::cuda::prepare {
+
+/// What is to be quantised and how; all fields validated by the caller. The device's twin of
+/// cpu::PrepareRequest.
+struct Request {
+  TensorView q;                 // [B, Sq, H, D], device memory
+  TensorView k;                 // [B, Skv, H, D], of the same type and on the same device
+  TensorView v;                 // [B, Skv, H, D]
+  schedule::Problem problem{};  // repair_rows = number of tokens to repair per head
+  float softmax_scale = 1.0f;
+  NumericOptions numerics{};
+  bool with_log_sum_exp = false;
+  /// Heads that are prepared together; 0 leaves the choice to the library. Changes the workspace
+  /// and the speed, never the result.
+  std::int64_t heads_per_round = 0;
+};
+
+/// Device memory that launch() needs besides the block.
+std::size_t workspace_bytes(const Request& request);
+
+/// Queues the preparation on a stream of the inputs' device. The block gets the bytes that
+/// cpu::prepare() writes: prepared_layout(problem, numerics.max_extra_steps,
+/// with_log_sum_exp).bytes bytes. Block and workspace are device memory, aligned to
+/// schedule::kSectionAlignment, contents undefined on entry.
+///
+/// Allocates nothing, waits for nothing, can be captured into a CUDA graph; a replay reads the
+/// inputs anew. Throws openvc::Error.
+void launch(const Request& request, std::byte* block, std::byte* workspace, void* stream);
+
+/// Copies the plan of every head (batch * heads of them) out of the workspace of a launch(). Waits
+/// for the stream, so it is not allowed while that is being captured.
+void read_plans(const Request& request, const std::byte* workspace, std::span<HeadPlan> plans,
+                void* stream);
+
+}  // namespace openvc::cuda::prepare

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/prepare/row_chunk.cuh"
+#include "cuda/prepare/statistics.cuh"
+#include "cuda/prepare/workspace.hpp"
+#include "numerics/e4m3.hpp"
+#include "numerics/key_permutation.hpp"
+#include "numerics/v_quantize.hpp"
+#include "schedule/prepared_layout.hpp"
+
+// Tiles of packed V. A thread takes the four keys of four neighbouring slots and eight channels, so
+// that four codes of one channel are one 32-bit word without a shuffle.
+namespace openvc::cuda::prepare {
+
+/// Slots of a word.
+inline constexpr int kWordSlots = 4;
+/// Words that one group of the key permutation fills in a channel: a 16-byte unit.
+inline constexpr int kGroupWords = numerics::kKeyGroup / kWordSlots;
+/// Units of a channel of a block.
+inline constexpr int kChannelUnits = numerics::kKeyBlock / numerics::kKeyGroup;
+static_assert(kChannelUnits == kTileWarps, "one group of keys per warp");
+/// Chunks that a warp handles at a time, next to kGroupWords words.
+inline constexpr int kChunksAtOnce = kWarp / kGroupWords;
+static_assert(kChunksAtOnce == kChannelUnits && kRowThreads % kChunksAtOnce == 0);
+
+/// Codes of a block, [channel][unit ^ (chunk of the channel % kChannelUnits)][byte]: neighbouring
+/// chunks write the same unit to different banks.
+using ValueTile = std::uint32_t[numerics::kHeadDim][kChannelUnits][kGroupWords];
+
+/// What a block of packed V holds: codes, or residuals of codes.
+enum class ValueContent { codes, residuals };
+
+/// Where a thread works: word `word` of the unit `group`, chunks chunk and chunk + kChunksAtOnce.
+struct ValueThread {
+  int group = static_cast<int>(threadIdx.x) / kWarp;
+  int word = static_cast<int>(threadIdx.x) % kWarp / kChunksAtOnce;
+  int chunk = static_cast<int>(threadIdx.x) % kChunksAtOnce;
+
+  /// Key of the tile in one of the word's slots.
+  [[nodiscard]] __device__ int key(int slot) const {
+    return numerics::key_of_slot(group * numerics::kKeyGroup + word * kWordSlots + slot);
+  }
+};
+
+/// The four codes of one channel, the first slot in the lowest byte, and what rounding left.
+__device__ __forceinline__ std::uint32_t encode_word(float (&coordinates)[kWordSlots]) {
+  const std::uint16_t low = ptx::cvt_rn_satfinite_e4m3x2_f32(coordinates[0], coordinates[1]);
+  const std::uint16_t high = ptx::cvt_rn_satfinite_e4m3x2_f32(coordinates[2], coordinates[3]);
+  return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
+}
+
+__device__ __forceinline__ void subtract_codes(float (&coordinates)[kWordSlots],
+                                               std::uint32_t codes) {
+  const float2 low = decode_pair(static_cast<std::uint16_t>(codes));
+  const float2 high = decode_pair(static_cast<std::uint16_t>(codes >> 16));
+  coordinates[0] = coordinates[0] - low.x;
+  coordinates[1] = coordinates[1] - low.y;
+  coordinates[2] = coordinates[2] - high.x;
+  coordinates[3] = coordinates[3] - high.y;
+}
+
+/// 16 bytes of a weight row: the code of 1 for keys below `weights`.
+__device__ __forceinline__ uint4 weight_unit(int unit, int weights) {
+  std::uint32_t words[kGroupWords] = {};
+#pragma unroll
+  for (int i = 0; i < numerics::kKeyGroup; ++i) {
+    const int key = numerics::key_of_slot(unit * numerics::kKeyGroup + i);
+    const std::uint32_t code = key < weights ? numerics::kE4m3One : 0u;
+    words[i / kWordSlots] |= code << (i % kWordSlots * 8);
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// Writes a block of packed V. `row(i)` is the source of the tile's key i < count; keys below
+/// `weights` count in the denominator. `energies` is null or takes the energy of what rounding left
+/// of each key.
+template <ElementType kType, bool kAligned, ValueContent kContent, class Row>
+__device__ __forceinline__ void write_value_tile(const Row& row, int count, int weights,
+                                                 const HeadParameters& parameters, float* energies,
+                                                 ValueTile& shared, std::byte* block) {
+  constexpr int kPasses = kRowThreads / kChunksAtOnce;
+  const ValueThread thread;
+  RawChunk<kType> raw[kPasses][kWordSlots];
+  std::uint32_t present = 0;  // 0xFF in the bytes of keys that exist
+#pragma unroll
+  for (int slot = 0; slot < kWordSlots; ++slot) {
+    const int key = thread.key(slot);
+    if (key < count) {
+      present |= 0xFFu << (slot * 8);
+      const std::byte* source = row(key);
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        raw[pass][slot] = load_chunk<kType, kAligned>(source, thread.chunk + pass * kChunksAtOnce);
+      }
+    }
+  }
+  float key_energies[kWordSlots] = {};
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const int chunk = thread.chunk + pass * kChunksAtOnce;
+    Chunk means;
+    Chunk multipliers;
+    Chunk scales;
+    load_table(parameters.value_means, chunk, means);
+    load_table(parameters.value_multipliers, chunk, multipliers);
+    if (kContent == ValueContent::codes && energies != nullptr) {
+      load_table(parameters.value_scales, chunk, scales);
+    }
+    Chunk values[kWordSlots];
+#pragma unroll
+    for (int slot = 0; slot < kWordSlots; ++slot) to_floats<kType>(raw[pass][slot], values[slot]);
+    float sums[kWordSlots] = {};
+#pragma unroll
+    for (int c = 0; c < kChunkChannels; ++c) {
+      float coordinates[kWordSlots];
+#pragma unroll
+      for (int slot = 0; slot < kWordSlots; ++slot) {
+        coordinates[slot] = (values[slot][c] - means[c]) * multipliers[c];
+      }
+      std::uint32_t word = encode_word(coordinates);
+      if constexpr (kContent == ValueContent::residuals) {
+        subtract_codes(coordinates, word);
+        word = encode_word(coordinates);
+      } else if (energies != nullptr) {
+        subtract_codes(coordinates, word);
+#pragma unroll
+        for (int slot = 0; slot < kWordSlots; ++slot) {
+          const float weighted = coordinates[slot] * scales[c];
+          sums[slot] = __fmaf_rn(weighted, weighted, sums[slot]);
+        }
+      }
+      shared[chunk * kChunkChannels + c][thread.group ^ (chunk % kChannelUnits)][thread.word] =
+          word & present;
+    }
+    if (kContent == ValueContent::codes && energies != nullptr) {
+      // Chunks of one pass, then the two passes: the balanced tree over sixteen chunks.
+#pragma unroll
+      for (int slot = 0; slot < kWordSlots; ++slot) {
+        const float sum = sum_lanes<kChunksAtOnce>(sums[slot]);
+        key_energies[slot] = pass == 0 ? sum : key_energies[slot] + sum;
+      }
+    }
+  }
+  if (kContent == ValueContent::codes && energies != nullptr && thread.chunk == 0) {
+#pragma unroll
+    for (int slot = 0; slot < kWordSlots; ++slot) {
+      if (thread.key(slot) < count) energies[thread.key(slot)] = key_energies[slot];
+    }
+  }
+  __syncthreads();
+  auto* out = reinterpret_cast<uint4*>(block);
+  constexpr int kCodeUnits = numerics::kHeadDim * kChannelUnits;
+  constexpr int kWeightUnits = schedule::kWeightRows * kChannelUnits;
+#pragma unroll
+  for (int i = 0; i < kCodeUnits / kTileThreads; ++i) {
+    const int index = static_cast<int>(threadIdx.x) + i * kTileThreads;
+    const int channel = index / kChannelUnits;
+    const int unit = index % kChannelUnits ^ (channel / kChunkChannels % kChannelUnits);
+    out[index] = *reinterpret_cast<const uint4*>(shared[channel][unit]);
+  }
+  if (threadIdx.x < kWeightUnits) {
+    out[kCodeUnits + threadIdx.x] =
+        weight_unit(static_cast<int>(threadIdx.x) % kChannelUnits, weights);
+  }
+}
+
+}  // namespace openvc::cuda::prepare

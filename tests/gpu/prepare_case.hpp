@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cpu/prepare.hpp"
+#include "cpu/thread_pool.hpp"
+#include "cuda/prepare/prepare.hpp"
+#include "gpu/device_buffer.hpp"
+#include "numerics/bits.hpp"
+#include "numerics/repair.hpp"
+#include "schedule/prepared_layout.hpp"
+#include "unit/cpu/test_tensor.hpp"
+
+// One preparation on both backends, and the comparison of what they wrote.
+namespace openvc::test {
+
+/// Where the elements of a tensor lie.
+enum class Layout { contiguous, fused_qkv, head_major, reversed, odd_pitch, one_head, one_token };
+inline constexpr Layout kLayouts[] = {Layout::contiguous, Layout::fused_qkv, Layout::head_major,
+                                      Layout::reversed,   Layout::odd_pitch, Layout::one_head,
+                                      Layout::one_token};
+
+/// What the elements are.
+enum class Family { normal, wide, outliers, offset, zeros, huge, tiny, constant, one_bad_head };
+inline constexpr Family kFamilies[] = {Family::normal, Family::wide,     Family::outliers,
+                                       Family::offset, Family::zeros,    Family::huge,
+                                       Family::tiny,   Family::constant, Family::one_bad_head};
+
+struct PrepareCase {
+  ElementType type = ElementType::bfloat16;
+  std::int64_t batch = 1;
+  std::int64_t heads = 2;
+  std::int64_t queries = 300;
+  std::int64_t keys = 300;
+  Layout layout = Layout::contiguous;
+  Family family = Family::normal;
+  std::size_t shift = 0;  // bytes from 256-byte alignment
+  NumericOptions numerics{};
+  bool with_log_sum_exp = false;
+  double repair_budget = 0.0;
+  std::int64_t heads_per_round = 0;
+  std::uint64_t seed = 1;
+
+  [[nodiscard]] std::string describe() const {
+    std::string text = std::string(element_name(type)) + " B" + std::to_string(batch) + " H" +
+                       std::to_string(heads) + " Sq" + std::to_string(queries) + " Skv" +
+                       std::to_string(keys);
+    text += " layout " + std::to_string(static_cast<int>(layout));
+    text += " family " + std::to_string(static_cast<int>(family));
+    text += " shift " + std::to_string(shift) + " smooth " + std::to_string(numerics.smooth_keys);
+    text += " rotation " + std::to_string(static_cast<int>(numerics.rotation));
+    text += " steps " + std::to_string(numerics.max_extra_steps) + " target " +
+            std::to_string(numerics.score_error_target);
+    text += " tail " + std::to_string(static_cast<int>(numerics.tail_correction));
+    text += " centre " + std::to_string(numerics.centre_values) + " per_head " +
+            std::to_string(numerics.value_scale == ValueScale::per_head);
+    text += " lse " + std::to_string(with_log_sum_exp) + " repair " + std::to_string(repair_budget);
+    text += " round " + std::to_string(heads_per_round) + " seed " + std::to_string(seed);
+    return text;
+  }
+};
+
+inline Shape make_strides(Layout layout, const Shape& shape) {
+  const std::int64_t s = shape[kSequence];
+  const std::int64_t h = shape[kHead];
+  const std::int64_t d = shape[kChannel];
+  constexpr std::int64_t kNeverUsed = 12345677;
+  Shape strides = contiguous_strides(shape);
+  switch (layout) {
+    case Layout::contiguous:
+      break;
+    case Layout::fused_qkv:
+      strides = {s * 3 * h * d, 3 * h * d, d, 1};
+      break;
+    case Layout::head_major:
+      strides = {h * s * d, d, s * d, 1};
+      break;
+    case Layout::reversed:
+      strides = {s * h * d, -h * d, d, 1};
+      break;
+    case Layout::odd_pitch:
+      strides = {s * (h * (d + 3) + 5), h * (d + 3) + 5, d + 3, 1};
+      break;
+    case Layout::one_head:
+      strides = {s * d, d, 0, 1};
+      break;
+    case Layout::one_token:
+      strides = {h * d, 0, d, 1};
+      break;
+  }
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    if (shape[axis] == 1) strides[axis] = kNeverUsed;
+  }
+  return strides;
+}
+
+inline float family_value(Family family, Random& random, std::int64_t head, std::int64_t token,
+                          std::int64_t channel) {
+  const float x = random.normal();
+  constexpr float kHuge = 3e38f;
+  switch (family) {
+    case Family::normal:
+      return x;
+    case Family::wide:
+      return 1.75f * x;
+    case Family::outliers:
+      return channel % 17 == 3 ? 12.0f * x : (token % 29 == 7 ? 4.0f * x : 0.5f * x);
+    case Family::offset:
+      return x + 0.25f * static_cast<float>(channel % 9) - 1.0f;
+    case Family::zeros:
+      return 0.0f;
+    case Family::huge:
+      return x > 0.0f ? kHuge : -kHuge;
+    case Family::tiny:
+      return 1e-40f * x;
+    case Family::constant:
+      return 0.7f;
+    case Family::one_bad_head:
+      if (head != 0 || channel != 5) return x;
+      if (token == 0) return std::numeric_limits<float>::infinity();
+      return token == 3 ? std::numeric_limits<float>::quiet_NaN() : x;
+  }
+  return x;
+}
+
+/// The inputs of a case on both sides.
+struct CaseTensors {
+  TestTensor q, k, v;
+  DeviceTensor device_q, device_k, device_v;
+
+  explicit CaseTensors(const PrepareCase& c)
+      : q(make(c, c.queries, 1)),
+        k(make(c, c.keys, 2)),
+        v(make(c, c.keys, 3)),
+        device_q(q, c.shift),
+        device_k(k, c.shift),
+        device_v(v, c.shift) {}
+
+  /// Other elements in the same places.
+  void refill(const PrepareCase& c) {
+    q = make(c, c.queries, 1);
+    k = make(c, c.keys, 2);
+    v = make(c, c.keys, 3);
+    device_q.upload(q);
+    device_k.upload(k);
+    device_v.upload(v);
+  }
+
+ private:
+  static TestTensor make(const PrepareCase& c, std::int64_t tokens, std::uint64_t which) {
+    const Shape shape{c.batch, tokens, c.heads, numerics::kHeadDim};
+    TestTensor tensor(c.type, shape, make_strides(c.layout, shape));
+    Random random(10 * c.seed + which);
+    return tensor.fill([&](auto, std::int64_t s, std::int64_t h, std::int64_t channel) {
+      return family_value(c.family, random, h, s, channel);
+    });
+  }
+};
+
+template <class Request>
+Request make_request(const PrepareCase& c, const TensorView& q, const TensorView& k,
+                     const TensorView& v) {
+  Request request;
+  request.q = q;
+  request.k = k;
+  request.v = v;
+  request.problem.batch = c.batch;
+  request.problem.heads = c.heads;
+  request.problem.queries = c.queries;
+  request.problem.keys = c.keys;
+  request.problem.repair_rows = numerics::repair_row_count(c.repair_budget, c.keys);
+  request.softmax_scale = 0.08838834764831845f;
+  request.numerics = c.numerics;
+  request.with_log_sum_exp = c.with_log_sum_exp;
+  return request;
+}
+
+inline cuda::prepare::Request device_request(const PrepareCase& c, const CaseTensors& tensors) {
+  auto request = make_request<cuda::prepare::Request>(
+      c, tensors.device_q.view(), tensors.device_k.view(), tensors.device_v.view());
+  request.heads_per_round = c.heads_per_round;
+  return request;
+}
+
+struct Prepared {
+  schedule::PreparedLayout layout;
+  std::vector<std::byte> block;
+  std::vector<HeadPlan> plans;
+};
+
+inline constexpr std::uint8_t kFiller = 0xA5;
+
+inline Prepared prepare_on_host(const PrepareCase& c, const CaseTensors& tensors) {
+  const auto request =
+      make_request<cpu::PrepareRequest>(c, tensors.q.view(), tensors.k.view(), tensors.v.view());
+  Prepared result;
+  result.layout =
+      schedule::prepared_layout(request.problem, c.numerics.max_extra_steps, c.with_log_sum_exp);
+  constexpr std::size_t kAlignment = schedule::kSectionAlignment;
+  std::vector<std::byte> storage(result.layout.bytes + kAlignment, std::byte{kFiller});
+  const auto address = reinterpret_cast<std::uintptr_t>(storage.data());
+  std::byte* block = storage.data() + (kAlignment - address % kAlignment) % kAlignment;
+  result.plans.resize(static_cast<std::size_t>(request.problem.batch_heads()));
+  cpu::ThreadPool pool(0);
+  cpu::prepare(request, block, result.plans, pool);
+  result.block.assign(block, block + result.layout.bytes);
+  return result;
+}
+
+/// The device's block and workspace of a case, reusable for several launches.
+class DevicePreparation {
+ public:
+  explicit DevicePreparation(const cuda::prepare::Request& request)
+      : request_(request),
+        layout_(schedule::prepared_layout(request.problem, request.numerics.max_extra_steps,
+                                          request.with_log_sum_exp)),
+        block_(layout_.bytes, kFiller),
+        workspace_(cuda::prepare::workspace_bytes(request), 0xFF) {}
+
+  void launch(cudaStream_t stream) {
+    cuda::prepare::launch(request_, block_.data(), workspace_.data(), stream);
+  }
+
+  [[nodiscard]] Prepared result(cudaStream_t stream) const {
+    Prepared result;
+    result.layout = layout_;
+    result.plans.resize(static_cast<std::size_t>(request_.problem.batch_heads()));
+    cuda::prepare::read_plans(request_, workspace_.data(), result.plans, stream);
+    result.block = block_.download();
+    return result;
+  }
+
+  [[nodiscard]] bool guards_untouched() const {
+    return block_.guards_untouched() && workspace_.guards_untouched();
+  }
+
+ private:
+  cuda::prepare::Request request_;
+  schedule::PreparedLayout layout_;
+  DeviceBuffer block_;
+  DeviceBuffer workspace_;
+};
+
+/// Where two preparations differ first; empty if they are equal. A NaN of the smoothing shifts
+/// equals every other NaN: its bits are the processor's own.
+inline std::string first_difference(const Prepared& expected, const Prepared& actual) {
+  const schedule::PreparedLayout& l = expected.layout;
+  struct Section {
+    const char* name;
+    std::size_t begin;
+    std::size_t end;
+  };
+  const Section sections[] = {{"query_codes", l.query_codes, l.key_codes},
+                              {"key_codes", l.key_codes, l.value_codes},
+                              {"value_codes", l.value_codes, l.query_columns},
+                              {"query_columns", l.query_columns, l.key_columns},
+                              {"key_columns", l.key_columns, l.head_rules},
+                              {"head_rules", l.head_rules, l.value_scales},
+                              {"value_scales", l.value_scales, l.value_means},
+                              {"value_means", l.value_means, l.smoothing_shifts},
+                              {"smoothing_shifts", l.smoothing_shifts, l.bytes}};
+  const auto float_at = [](const std::vector<std::byte>& block, std::size_t at) {
+    float value = 0.0f;
+    std::memcpy(&value, block.data() + at, sizeof(value));
+    return value;
+  };
+  std::string report;
+  for (const Section& section : sections) {
+    std::size_t differences = 0;
+    std::size_t first = 0;
+    for (std::size_t i = section.begin; i < section.end; ++i) {
+      if (expected.block[i] == actual.block[i]) continue;
+      const std::size_t word = i / sizeof(float) * sizeof(float);
+      if (section.begin == l.smoothing_shifts && std::isnan(float_at(expected.block, word)) &&
+          std::isnan(float_at(actual.block, word))) {
+        continue;
+      }
+      if (differences++ == 0) first = i;
+    }
+    if (differences == 0) continue;
+    report += std::string(section.name) + ": " + std::to_string(differences) + " of " +
+              std::to_string(section.end - section.begin) + " bytes differ, first at +" +
+              std::to_string(first - section.begin) + ": " +
+              std::to_string(std::to_integer<int>(expected.block[first])) + " expected, " +
+              std::to_string(std::to_integer<int>(actual.block[first])) + " found; ";
+  }
+  const auto same = [](float a, float b) {
+    return numerics::float_bits(a) == numerics::float_bits(b) || (std::isnan(a) && std::isnan(b));
+  };
+  for (std::size_t head = 0; head < expected.plans.size(); ++head) {
+    const HeadPlan& e = expected.plans[head];
+    const HeadPlan& a = actual.plans[head];
+    if (e.extra_steps == a.extra_steps && e.rotated == a.rotated &&
+        e.tail_correction == a.tail_correction && e.score_exponent == a.score_exponent &&
+        same(e.predicted_score_error, a.predicted_score_error) &&
+        same(e.predicted_flush, a.predicted_flush)) {
+      continue;
+    }
+    const auto text = [](const HeadPlan& plan) {
+      return std::to_string(plan.extra_steps) + "/" + std::to_string(plan.rotated) + "/" +
+             std::to_string(plan.tail_correction) + "/" + std::to_string(plan.score_exponent) +
+             "/" + std::to_string(plan.predicted_score_error) + "/" +
+             std::to_string(plan.predicted_flush);
+    };
+    report += "plan of head " + std::to_string(head) + ": " + text(e) + " expected, " + text(a) +
+              " found; ";
+  }
+  return report;
+}
+
+}  // namespace openvc::test

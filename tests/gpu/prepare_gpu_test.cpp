@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda/host/check.hpp"
+#include "cuda/host/device.hpp"
+#include "gpu/device_buffer.hpp"
+#include "gpu/prepare_case.hpp"
+
+// The device's preparation writes the bytes of cpu::prepare(), whatever the inputs.
+namespace openvc::test {
+namespace {
+
+class PrepareGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  }
+  void TearDown() override {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  /// Returns the plans of the heads.
+  std::vector<HeadPlan> expect_equal(const PrepareCase& c) {
+    SCOPED_TRACE(c.describe());
+    const CaseTensors tensors(c);
+    DevicePreparation device(device_request(c, tensors));
+    cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+    device.launch(stream_);
+    const Prepared expected = prepare_on_host(c, tensors);
+    EXPECT_EQ(first_difference(expected, device.result(stream_)), "");
+    EXPECT_TRUE(device.guards_untouched());
+    return expected.plans;
+  }
+
+  cudaStream_t stream_ = nullptr;
+};
+
+NumericOptions steps_options(int steps, float target) {
+  NumericOptions options;
+  options.max_extra_steps = steps;
+  options.score_error_target = target;
+  return options;
+}
+
+TEST_F(PrepareGpu, Lengths) {
+  for (const std::int64_t tokens : {1, 2, 15, 16, 17, 63, 127, 128, 129, 300, 1000, 4097}) {
+    for (const std::int64_t heads : {1, 3}) {
+      PrepareCase c;
+      c.batch = 2;
+      c.heads = heads;
+      c.queries = c.keys = tokens;
+      c.family = Family::offset;
+      c.with_log_sum_exp = true;
+      c.numerics = steps_options(2, 0.0f);
+      expect_equal(c);
+    }
+  }
+}
+
+TEST_F(PrepareGpu, CrossAttention) {
+  constexpr std::int64_t kLengths[][2] = {{1, 300}, {300, 1}, {129, 1000}, {1000, 77}, {256, 4097}};
+  for (const auto& lengths : kLengths) {
+    PrepareCase c;
+    c.queries = lengths[0];
+    c.keys = lengths[1];
+    c.with_log_sum_exp = true;
+    c.repair_budget = 0.1;
+    expect_equal(c);
+  }
+}
+
+// More than kReductionGroup tiles: the canonical tree has three levels.
+TEST_F(PrepareGpu, LongSequences) {
+  for (const std::int64_t keys : {16384, 16385, 40000}) {
+    PrepareCase c;
+    c.heads = 2;
+    c.queries = 500;
+    c.keys = keys;
+    c.family = Family::offset;
+    c.repair_budget = 0.005;
+    expect_equal(c);
+  }
+  PrepareCase c;
+  c.heads = 1;
+  c.queries = c.keys = 33000;
+  c.family = Family::outliers;
+  expect_equal(c);
+}
+
+TEST_F(PrepareGpu, LayoutsAndTypes) {
+  for (const ElementType type :
+       {ElementType::bfloat16, ElementType::float16, ElementType::float32}) {
+    for (const Layout layout : kLayouts) {
+      for (const std::int64_t tokens : {1, 300}) {
+        PrepareCase c;
+        c.type = type;
+        c.layout = layout;
+        c.batch = tokens == 1 ? 1 : 2;
+        c.heads = 3;
+        c.queries = c.keys = tokens;
+        c.repair_budget = tokens == 1 ? 0.0 : 0.05;
+        expect_equal(c);
+        c.heads = 1;
+        expect_equal(c);
+      }
+    }
+  }
+}
+
+TEST_F(PrepareGpu, UnalignedPointers) {
+  for (const ElementType type :
+       {ElementType::bfloat16, ElementType::float16, ElementType::float32}) {
+    for (std::size_t shift = element_size(type); shift < 16; shift += element_size(type)) {
+      PrepareCase c;
+      c.type = type;
+      c.shift = shift;
+      c.repair_budget = 0.02;
+      c.numerics = steps_options(4, 0.0f);
+      expect_equal(c);
+    }
+  }
+}
+
+TEST_F(PrepareGpu, Families) {
+  for (const ElementType type :
+       {ElementType::bfloat16, ElementType::float16, ElementType::float32}) {
+    for (const Family family : kFamilies) {
+      for (const Choice rotation : {Choice::never, Choice::automatic, Choice::always}) {
+        PrepareCase c;
+        c.type = type;
+        c.family = family;
+        c.queries = c.keys = 257;
+        c.heads = 3;
+        c.with_log_sum_exp = true;
+        c.repair_budget = 0.03;
+        c.numerics.rotation = rotation;
+        expect_equal(c);
+      }
+    }
+  }
+}
+
+TEST_F(PrepareGpu, Options) {
+  for (const Family family : {Family::normal, Family::outliers, Family::offset}) {
+    for (const bool smooth : {false, true}) {
+      for (const int steps : {0, 1, 2, 4}) {
+        for (const float target : {0.0f, 0.32f, 2.0f}) {
+          PrepareCase c;
+          c.family = family;
+          c.numerics = steps_options(steps, target);
+          c.numerics.smooth_keys = smooth;
+          c.numerics.tail_correction = steps == 1 ? Choice::never : Choice::always;
+          c.numerics.centre_values = !smooth;
+          c.numerics.value_scale = steps == 2 ? ValueScale::per_head : ValueScale::per_channel;
+          c.with_log_sum_exp = steps == 4;
+          expect_equal(c);
+        }
+      }
+    }
+  }
+}
+
+// The cases reach both sides of every decision that is taken automatically.
+TEST_F(PrepareGpu, AutomaticDecisions) {
+  constexpr float kNoSteps = 100.0f;
+  std::set<int> steps;
+  std::set<bool> rotated;
+  std::set<bool> corrected;
+  for (const Family family : {Family::normal, Family::wide, Family::outliers, Family::offset}) {
+    for (const float target : {0.0f, 0.2f, 0.32f, kNoSteps}) {
+      PrepareCase c;
+      c.heads = 1;
+      c.queries = 200;
+      c.keys = 20000;  // the mass of many middling keys is what ExpCast loses
+      c.family = family;
+      c.numerics = steps_options(target < kNoSteps ? 4 : 0, target);
+      for (const HeadPlan& plan : expect_equal(c)) {
+        steps.insert(plan.extra_steps);
+        rotated.insert(plan.rotated);
+        corrected.insert(plan.tail_correction);
+      }
+    }
+  }
+  EXPECT_EQ(steps, (std::set<int>{0, 1, 2, 4}));
+  EXPECT_EQ(rotated.size(), 2u);
+  EXPECT_EQ(corrected.size(), 2u);
+}
+
+TEST_F(PrepareGpu, RepairBudgets) {
+  // Constant values: all energies are equal, and ties decide everything.
+  for (const Family family : {Family::normal, Family::constant, Family::one_bad_head}) {
+    for (const double budget : {0.002, 0.005, 0.1, 0.5, 0.999}) {
+      for (const std::int64_t tokens : {129, 1000, 4097}) {
+        PrepareCase c;
+        c.family = family;
+        c.queries = 64;
+        c.keys = tokens;
+        c.repair_budget = budget;
+        c.numerics = steps_options(2, 0.0f);
+        expect_equal(c);
+      }
+    }
+  }
+}
+
+TEST_F(PrepareGpu, RoundsOfHeadsDoNotMatter) {
+  for (const std::int64_t round : {1, 2, 3, 100}) {
+    PrepareCase c;
+    c.batch = 2;
+    c.heads = 3;
+    c.family = Family::offset;
+    c.repair_budget = 0.05;
+    c.with_log_sum_exp = true;
+    c.heads_per_round = round;
+    expect_equal(c);
+  }
+}
+
+TEST_F(PrepareGpu, RandomCases) {
+  const char* wanted = std::getenv("OPENVC_RANDOM_CASES");
+  const int count = wanted != nullptr ? std::atoi(wanted) : 150;
+  Random random(20260101);
+  const auto below = [&](std::uint64_t limit) {
+    return static_cast<std::int64_t>(random.next() % limit);
+  };
+  for (int i = 0; i < count && !HasFailure(); ++i) {
+    PrepareCase c;
+    c.type = static_cast<ElementType>(below(3));
+    c.batch = 1 + below(2);
+    c.heads = 1 + below(3);
+    c.queries = 1 + below(700);
+    c.keys = below(2) == 0 ? c.queries : 1 + below(1500);
+    c.layout = kLayouts[below(std::size(kLayouts))];
+    c.family = kFamilies[below(std::size(kFamilies))];
+    c.shift = below(2) == 0 ? 0 : 4 * static_cast<std::size_t>(below(4));
+    constexpr int kSteps[] = {0, 1, 2, 4};
+    c.numerics.max_extra_steps = kSteps[below(4)];
+    c.numerics.score_error_target = static_cast<float>(below(5)) * 0.2f;
+    c.numerics.rotation = static_cast<Choice>(below(3));
+    c.numerics.tail_correction = static_cast<Choice>(below(3));
+    c.numerics.smooth_keys = below(3) != 0;
+    c.numerics.centre_values = below(3) != 0;
+    c.numerics.value_scale = static_cast<ValueScale>(below(2));
+    c.with_log_sum_exp = below(2) == 0;
+    c.repair_budget = below(2) == 0 ? 0.0 : 0.001 * static_cast<double>(below(300));
+    c.heads_per_round = below(4);
+    c.seed = random.next() % 1000;
+    expect_equal(c);
+  }
+}
+
+TEST_F(PrepareGpu, RunsRepeatBitForBit) {
+  PrepareCase c;
+  c.heads = 3;
+  c.queries = c.keys = 4097;
+  c.repair_budget = 0.01;
+  const CaseTensors tensors(c);
+  DevicePreparation device(device_request(c, tensors));
+  cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+  device.launch(stream_);
+  const Prepared first = device.result(stream_);
+  for (int run = 0; run < 20; ++run) {
+    device.launch(stream_);
+    ASSERT_EQ(first_difference(first, device.result(stream_)), "") << "run " << run;
+  }
+}
+
+TEST_F(PrepareGpu, GraphReplayReadsNewInputs) {
+  PrepareCase c;
+  c.heads = 3;
+  c.queries = c.keys = 1000;
+  c.family = Family::offset;
+  c.with_log_sum_exp = true;
+  c.repair_budget = 0.02;
+  CaseTensors tensors(c);
+  DevicePreparation device(device_request(c, tensors));
+  cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing");
+  device.launch(stream_);
+  cuda::check(cudaStreamEndCapture(stream_, &graph), "ending the capture");
+  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+  for (const Family family : {Family::offset, Family::outliers, Family::zeros, Family::normal}) {
+    c.family = family;
+    ++c.seed;
+    tensors.refill(c);
+    cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+    cuda::check(cudaGraphLaunch(executable, stream_), "launching a graph");
+    EXPECT_EQ(first_difference(prepare_on_host(c, tensors), device.result(stream_)), "")
+        << c.describe();
+  }
+  EXPECT_TRUE(device.guards_untouched());
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+// Offsets beyond 2^32 elements and 2^33 bytes.
+TEST_F(PrepareGpu, StridesBeyond32Bits) {
+  PrepareCase c;
+  c.batch = 2;
+  c.heads = 1;
+  const std::int64_t row = numerics::kHeadDim;
+  const CaseTensors tensors(c);
+  const std::int64_t batch_stride = (std::int64_t{1} << 32) + row;
+  const auto half_bytes = static_cast<std::size_t>(c.keys * row) * element_size(c.type);
+  const std::size_t bytes = static_cast<std::size_t>(batch_stride) * element_size(c.type);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cuda::check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  if (free < bytes + bytes / 8) GTEST_SKIP() << "needs " << bytes << " bytes of device memory";
+  DeviceBuffer storage(bytes + half_bytes, 0xFF);
+  auto request = device_request(c, tensors);
+  const auto widen = [&](TensorView& view, const TestTensor& host) {
+    for (const std::int64_t b : {0, 1}) {
+      storage.upload(static_cast<const std::byte*>(host.view().data) + b * c.keys * row * 2,
+                     half_bytes, static_cast<std::size_t>(b * batch_stride) * 2);
+    }
+    view.data = storage.data();
+    view.strides[kBatch] = batch_stride;
+  };
+  const Prepared expected = prepare_on_host(c, tensors);
+  // One tensor at a time takes the wide buffer.
+  const auto expect_same = [&](const cuda::prepare::Request& wide, const char* name) {
+    cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+    DevicePreparation device(wide);
+    device.launch(stream_);
+    EXPECT_EQ(first_difference(expected, device.result(stream_)), "") << name;
+  };
+  auto wide = request;
+  widen(wide.q, tensors.q);
+  expect_same(wide, "q");
+  wide = request;
+  widen(wide.k, tensors.k);
+  expect_same(wide, "k");
+  wide = request;
+  widen(wide.v, tensors.v);
+  expect_same(wide, "v");
+}
+
+// The comparison itself can fail.
+TEST_F(PrepareGpu, ComparisonSeesOneBit) {
+  PrepareCase c;
+  const CaseTensors tensors(c);
+  const Prepared expected = prepare_on_host(c, tensors);
+  for (const std::size_t at : {expected.layout.query_codes, expected.layout.value_codes + 7,
+                               expected.layout.head_rules + 1, expected.layout.value_means + 5}) {
+    Prepared changed = expected;
+    changed.block[at] ^= std::byte{1};
+    EXPECT_NE(first_difference(expected, changed), "");
+  }
+  Prepared changed = expected;
+  changed.plans[1].predicted_flush += 1.0f;
+  EXPECT_NE(first_difference(expected, changed), "");
+}
+
+}  // namespace
+}  // namespace openvc::test
