@@ -24,12 +24,12 @@ struct CaptureRequest {
   /// One file that holds all three tensors, or several; three .npy files whatever their names, in
   /// the order q, k, v.
   std::vector<std::filesystem::path> files;
-  std::string prefix;  ///< before each of the names
+  std::string prefix{};  ///< before each of the names
   std::string q = "q";
   std::string k = "k";
   std::string v = "v";
   /// Taken from the metadata entry "layout" if empty, else [B, S, H, D].
-  std::optional<StoredLayout> layout;
+  std::optional<StoredLayout> layout{};
   bool uint16_is_bfloat16 = false;
 };
 

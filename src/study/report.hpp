@@ -10,9 +10,9 @@ namespace openvc::study {
 
 /// What the numbers belong to.
 struct ReportHeader {
-  std::string source;   ///< file name or family
-  std::string details;  ///< more about it, one line; may be empty
-  std::string command;  ///< how to make the report again; may be empty
+  std::string source{};   ///< file name or family
+  std::string details{};  ///< more about it, one line; may be empty
+  std::string command{};  ///< how to make the report again; may be empty
 };
 
 /// Raised whenever a field of the JSON form changes its name or meaning.

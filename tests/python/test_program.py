@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The program open-vc-attn from the outside: exit status, streams, files."""
+
+import html.parser
+import json
+import os
+import re
+import subprocess
+import xml.etree.ElementTree
+from pathlib import Path
+
+import numpy
+import pytest
+
+from conftest import random_qkv, relative_l2, softmax_attention
+from open_vc_attn import cli
+
+
+def find_program():
+    """The packaged program, else that of the build that OPENVC_BUILD_DIR names."""
+    built = Path(os.environ.get("OPENVC_BUILD_DIR", "")) / "bin" / "open-vc-attn"
+    for path in (cli._PROGRAM, built):
+        if path.is_file():
+            return path
+    pytest.skip("no program was built")
+
+
+def run(*arguments, program=None):
+    return subprocess.run(
+        [program or find_program(), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def output_of(*arguments):
+    result = run(*arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def complaint_of(status, *arguments):
+    """What the program says on standard error, and nothing on standard output."""
+    result = run(*arguments)
+    assert result.returncode == status, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("open-vc-attn: ")
+    assert "terminate" not in result.stderr and "what()" not in result.stderr
+    return result.stderr
+
+
+@pytest.fixture
+def capture(tmp_path):
+    """A safetensors file with q, k and v, written by another implementation of the format."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    q, k, v = random_qkv(queries=90, keys=130, heads=3)
+    path = tmp_path / "capture.safetensors"
+    safetensors.save_file({"q": q, "k": k, "v": v}, path, {"softmax_scale": "0.05"})
+    return path, (q, k, v)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["bogus"], "unknown command 'bogus'; the commands are info, check, run, error, bench"),
+        (["run"], "no input: give --input FILE or --family NAME"),
+        (["run", "--family", "gausian"], "gausian not in"),
+        (["run", "--family", "gaussian", "--tokens", "0"], "'0' is not a whole number from 1"),
+        (["run", "--family", "gaussian", "--budget", "1"], "0 <= x < 1"),
+        (["run", "--family", "gaussian", "--budget", "nan"], "0 <= x < 1"),
+        (["run", "--family", "gaussian", "--softmax-scale=-1"], "not a number above 0"),
+        (["run", "--family", "gaussian", "--max-extra-steps", "3"], "--max-extra-steps"),
+        (["run", "--family", "gaussian", "--nope"], "--nope"),
+        (["error", "--family", "gaussian", "--input", "x"], "excludes"),
+        (["check", "--threads", "many"], "--threads"),
+        (["bench", "--tokens", "12,x"], "--tokens"),
+    ],
+)
+def test_wrong_arguments(arguments, words):
+    assert words in complaint_of(2, *arguments)
+
+
+def test_no_arguments_shows_the_commands():
+    result = run()
+    assert result.returncode == 2
+    for command in ("info", "check", "run", "error", "bench"):
+        assert re.search(rf"^  {command} ", result.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [[], ["info"], ["check"], ["run"], ["error"], ["bench"]])
+def test_help(command):
+    assert "Usage: " in output_of(*command, "--help") or "OPTIONS" in output_of(*command, "--help")
+
+
+def test_version_is_that_of_the_package():
+    import open_vc_attn
+
+    assert output_of("--version").strip() == open_vc_attn.__version__
+
+
+def test_missing_file(tmp_path):
+    assert "none.safetensors" in complaint_of(1, "run", "--input", tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 60, 1000])
+def test_truncated_files(capture, tmp_path, size):
+    path = tmp_path / "cut.safetensors"
+    path.write_bytes(capture[0].read_bytes()[:size])
+    assert str(path) in complaint_of(1, "run", "--input", path)
+
+
+def test_huge_header_length(tmp_path):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes((2**63).to_bytes(8, "little") + b"{}")
+    complaint_of(1, "error", "--input", path)
+
+
+def test_unknown_tensor_names_list_the_known_ones(capture):
+    message = complaint_of(1, "run", "--input", capture[0], "--tensors", "block.")
+    assert all(name in message for name in ("'block.q'", "'q'", "'k'", "'v'"))
+
+
+def test_shapes_that_attention_refuses(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    q = numpy.zeros((4, 2, 64), numpy.float32)
+    path = tmp_path / "x.safetensors"
+    safetensors.save_file({"q": q, "k": q, "v": q}, path)
+    for command in ("run", "error"):
+        assert "128" in complaint_of(1, command, "--input", path)
+
+
+def test_output_that_cannot_be_written(capture):
+    result = run("run", "--input", capture[0], "--output", "/no/such/folder/out.safetensors")
+    assert result.returncode == 1
+    assert "/no/such/folder/out.safetensors" in result.stderr
+
+
+def test_run_computes_attention(capture, tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    path, qkv = capture
+    target = tmp_path / "out.safetensors"
+    text = output_of("run", "--input", path, "-o", target, "--lse", "--verify")
+    found = safetensors.load_file(target)
+    expected, lse = softmax_attention(*qkv, scale=0.05)
+    assert found["out"].shape == expected.shape
+    assert relative_l2(found["out"], expected) < 0.08
+    assert numpy.abs(found["lse"] - lse).max() < 0.1
+    assert "Error against float64 on 90 queries per head" in text
+
+
+def test_run_reads_npy_files_and_masks(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    qkv = random_qkv(queries=40, keys=60, heads=2, batch=2)
+    paths = [tmp_path / f"{n}.npy" for n in range(3)]
+    for path, x in zip(paths, qkv, strict=True):
+        numpy.save(path, x)
+    target = tmp_path / "out.safetensors"
+    output_of("run", "--input", *paths, "--causal", "-o", target)
+    expected, _ = softmax_attention(*qkv, causal=True)
+    assert relative_l2(safetensors.load_file(target)["out"], expected) < 0.08
+
+
+def test_run_keeps_the_stored_layout(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    qkv = random_qkv(queries=40, heads=3)
+    path, target = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    swapped = {
+        n: numpy.ascontiguousarray(x.swapaxes(0, 1)) for n, x in zip("qkv", qkv, strict=True)
+    }
+    safetensors.save_file(swapped, path)
+    output_of("run", "--input", path, "--layout", "hsd", "-o", target)
+    expected, _ = softmax_attention(*qkv)
+    assert relative_l2(safetensors.load_file(target)["out"].swapaxes(0, 1), expected) < 0.08
+
+
+def test_causal_captures_stay_causal(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    qkv = random_qkv(queries=50, heads=1)
+    path, target = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    safetensors.save_file(dict(zip("qkv", qkv, strict=True)), path, {"causal": "true"})
+    for arguments, causal in (([], True), (["--no-causal"], False)):
+        output_of("run", "--input", path, "-o", target, *arguments)
+        expected, _ = softmax_attention(*qkv, causal=causal)
+        assert relative_l2(safetensors.load_file(target)["out"], expected) < 0.08
+
+
+def test_info():
+    import open_vc_attn
+
+    parsed = json.loads(output_of("info", "--json"))
+    assert parsed["version"] == open_vc_attn.__version__
+    assert parsed["backends"][0]["name"] == "cpu"
+    assert f"numerics contract {parsed['contract_version']}" in output_of("info")
+
+
+def test_check_smoke():
+    parsed = json.loads(output_of("check", "--smoke", "--json"))
+    assert parsed["schema"] == "openvc.check" and parsed["passed"] is True
+    assert {c["group"] for c in parsed["checks"]} == {"codec", "accuracy", "identity"}
+    assert all(c["measured"] <= c["limit"] for c in parsed["checks"])
+    assert re.search(r"^(\d+) of \1 checks passed$", output_of("check", "--smoke"), re.MULTILINE)
+
+
+def test_bench(tmp_path):
+    target = tmp_path / "bench.json"
+    arguments = ["--tokens", "64,96", "--heads", "1", "--repeats", "2", "--json", target]
+    text = output_of("bench", *arguments)
+    parsed = json.loads(target.read_text())
+    assert [r["tokens"] for r in parsed["results"]] == [64, 96]
+    for result in parsed["results"]:
+        for call in ("complete_call", "prepared_call"):
+            times = result[call]
+            assert 0 < times["p10_ms"] <= times["p50_ms"] <= times["p90_ms"]
+            assert times["gflops"] > 0
+    assert "GFLOP/s" in text
+
+
+def test_names_of_the_program_select_commands(tmp_path):
+    link = tmp_path / "open-vc-attn-info"
+    link.symlink_to(find_program())
+    result = run("--json", program=link)
+    assert result.returncode == 0 and json.loads(result.stdout)["backends"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Table, JSON and page of a small study."""
+    folder = tmp_path_factory.mktemp("study")
+    table = output_of(
+        *("error", "--family", "channel_outliers", "--tokens", 200, "--heads", 2, "--rows", 40),
+        *("--json", folder / "study.json", "--html", folder / "page.html"),
+    )
+    return (
+        table,
+        json.loads((folder / "study.json").read_text()),
+        (folder / "page.html").read_text(),
+    )
+
+
+def test_study_forms_agree(study):
+    table, parsed, page = study
+    error = 100 * parsed["summary"]["error"]["rms"]
+    assert f"{error:.2f} %" in table
+    assert f"{error:.2f}<small>" in page
+    assert parsed["input"]["source"] == "family channel_outliers"
+    assert "--family channel_outliers" in parsed["command"]
+
+
+def test_study_beats_the_reference_numerics(study):
+    summary = study[1]["summary"]
+    assert summary["error"]["rms"] < 0.5 * summary["reference"]["rms"]
+
+
+def test_study_of_chosen_budgets(tmp_path):
+    target = tmp_path / "study.json"
+    output_of(
+        *("error", "--family", "v_outlier_tokens", "--tokens", 300, "--no-options", "--no-backend"),
+        *("--budgets", 0, 0.5, "--json", target),
+    )
+    parsed = json.loads(target.read_text())
+    assert [b["budget"] for b in parsed["summary"]["budgets"]] == [0, 0.5]
+    assert parsed["output_from"] == "emulation" and parsed["summary"]["variants"] == []
+
+
+def test_study_of_a_causal_call_leaves_repair_out(tmp_path):
+    output_of("error", "--family", "gaussian", "--tokens", 100, "--causal", "--no-options")
+    message = complaint_of(
+        1, "error", "--family", "gaussian", "--tokens", 100, "--causal", "--budgets", 0.1
+    )
+    assert "causal" in message
+
+
+class Outline(html.parser.HTMLParser):
+    """Checks that elements are closed in order, and collects the attributes that load something."""
+
+    VOID = {"meta", "br"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loads = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.loads += [value for name, value in attributes if name in ("src", "href", "data")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+
+def test_page_is_well_formed_and_loads_nothing(study):
+    outline = Outline()
+    outline.feed(study[2])
+    outline.close()
+    assert outline.open == [] and outline.loads == []
+    assert "<script" not in study[2] and "url(" not in study[2]
+
+
+def test_plots_are_well_formed(study):
+    plots = re.findall(r"<svg.*?</svg>", study[2], re.DOTALL)
+    assert len(plots) == 8
+    for plot in plots:
+        root = xml.etree.ElementTree.fromstring(plot)
+        _, _, width, height = map(float, root.get("viewBox").split())
+        for element in root.iter():
+            for name in ("x", "y", "cx", "cy", "x1", "x2", "y1", "y2", "width", "height"):
+                value = float(element.get(name, "0"))
+                assert -1 <= value <= max(width, height) + 1
+        assert root.get("aria-label")
+
+
+def test_every_class_of_the_page_has_a_style(study):
+    page = study[2]
+    styles = set(
+        re.findall(r"\.([a-z][\w-]*)", page[page.index("<style>") : page.index("</style>")])
+    )
+    used = {c for names in re.findall(r'class="([^"]*)"', page) for c in names.split()}
+    assert used - styles <= {"label"}  # the plain text of the plots

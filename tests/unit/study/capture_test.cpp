@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "study/capture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "io/file_error.hpp"
+#include "io/npy.hpp"
+#include "io/safetensors.hpp"
+#include "openvc/status.hpp"
+
+namespace openvc::study {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class CaptureTest : public testing::Test {
+ protected:
+  CaptureTest() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::path(testing::TempDir()) / (std::string("capture_") + test->name());
+    std::filesystem::create_directories(folder_);
+  }
+  ~CaptureTest() override { std::filesystem::remove_all(folder_); }
+
+  /// A tensor whose elements count up from `first`.
+  struct Stored {
+    std::vector<float> elements;
+    io::TensorEntry entry;
+  };
+  static Stored stored(const std::string& name, std::vector<std::int64_t> shape, float first) {
+    std::size_t count = 1;
+    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+    Stored s;
+    for (std::size_t i = 0; i < count; ++i) s.elements.push_back(first + static_cast<float>(i));
+    s.entry = {.name = name,
+               .type = io::StoredType::float32,
+               .shape = std::move(shape),
+               .bytes = std::as_bytes(std::span(s.elements))};
+    return s;
+  }
+
+  std::filesystem::path write(const std::string& prefix, const std::vector<std::int64_t>& shape,
+                              const io::Metadata& metadata = {}) {
+    const Stored q = stored(prefix + "q", shape, 0.0f);
+    const Stored k = stored(prefix + "k", shape, 1'000.0f);
+    const Stored v = stored(prefix + "v", shape, 2'000.0f);
+    const std::filesystem::path path = folder_ / "file.safetensors";
+    io::write_safetensors(path, std::vector{q.entry, k.entry, v.entry}, metadata);
+    return path;
+  }
+
+  std::filesystem::path folder_;
+};
+
+float element(const TensorView& view, std::int64_t b, std::int64_t s, std::int64_t h) {
+  return static_cast<const float*>(view.data)[view.offset(b, s, h)];
+}
+
+std::string refusal(const CaptureRequest& request) {
+  try {
+    static_cast<void>(load_capture(request));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(CaptureTest, TokensHeadsChannels) {
+  const Capture capture = load_capture({.files = {write("", {3, 2, 4})}});
+  EXPECT_THAT(capture.q.shape, ElementsAre(1, 3, 2, 4));
+  EXPECT_EQ(capture.q.rank, 3u);
+  EXPECT_EQ(element(capture.q.view(), 0, 1, 0), 8.0f);
+  EXPECT_EQ(element(capture.k.view(), 0, 0, 0), 1'000.0f);
+  EXPECT_EQ(element(capture.v.view(), 0, 2, 1), 2'020.0f);
+  EXPECT_FALSE(capture.softmax_scale.has_value());
+  EXPECT_FALSE(capture.causal.has_value());
+}
+
+TEST_F(CaptureTest, BatchAndHeadsFirst) {
+  const Capture capture = load_capture({.files = {write("", {2, 3, 5, 4}, {{"layout", "BHSD"}})}});
+  EXPECT_THAT(capture.q.shape, ElementsAre(2, 5, 3, 4));
+  EXPECT_EQ(element(capture.q.view(), 1, 2, 1), 60.0f + 20.0f + 8.0f);
+}
+
+TEST_F(CaptureTest, AnExplicitLayoutWins) {
+  const Capture capture = load_capture({.files = {write("", {3, 5, 4}, {{"layout", "SHD"}})},
+                                        .layout = StoredLayout::head_sequence});
+  EXPECT_THAT(capture.q.shape, ElementsAre(1, 5, 3, 4));
+}
+
+TEST_F(CaptureTest, MetadataOfTheCall) {
+  const Capture capture = load_capture(
+      {.files = {write("", {3, 2, 4}, {{"softmax_scale", "0.25"}, {"causal", "true"}})}});
+  EXPECT_EQ(capture.softmax_scale, 0.25f);
+  EXPECT_EQ(capture.causal, true);
+}
+
+TEST_F(CaptureTest, DamagedMetadataIsRefused) {
+  for (const char* scale : {"", "0", "-1", "nan", "inf", "0.1x", "1e999"}) {
+    EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"softmax_scale", scale}})}}),
+                HasSubstr("softmax_scale"))
+        << scale;
+  }
+  EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"causal", "maybe"}})}}),
+              HasSubstr("true or false"));
+  EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"layout", "DSH"}})}}),
+              HasSubstr("SHD, BSHD, HSD or BHSD"));
+}
+
+TEST_F(CaptureTest, PrefixAndNames) {
+  const auto path = write("block.3.", {3, 2, 4});
+  EXPECT_EQ(load_capture({.files = {path}, .prefix = "block.3."}).q.shape[1], 3);
+  EXPECT_EQ(
+      element(load_capture({.files = {path}, .prefix = "block.3.", .q = "v"}).q.view(), 0, 0, 0),
+      2'000.0f);
+  EXPECT_THAT(refusal({.files = {path}, .prefix = "block.4."}),
+              testing::AllOf(HasSubstr("'block.4.q'"), HasSubstr("'block.3.q'")));
+}
+
+TEST_F(CaptureTest, ThreeNpyFilesInOrder) {
+  std::vector<std::filesystem::path> paths;
+  float first = 0.0f;
+  for (const char* name : {"a.npy", "b.npy", "c.npy"}) {
+    paths.push_back(folder_ / name);
+    io::write_npy(paths.back(), stored("x", {3, 2, 4}, first).entry);
+    first += 100.0f;
+  }
+  const Capture capture = load_capture({.files = paths});
+  EXPECT_EQ(element(capture.q.view(), 0, 0, 0), 0.0f);
+  EXPECT_EQ(element(capture.k.view(), 0, 0, 0), 100.0f);
+  EXPECT_EQ(element(capture.v.view(), 0, 0, 0), 200.0f);
+}
+
+TEST_F(CaptureTest, OtherRanksAndTypesAreRefused) {
+  EXPECT_THAT(refusal({.files = {write("", {3, 4})}}), HasSubstr("[S, H, D] or [B, S, H, D]"));
+  const std::vector<double> elements(8);
+  std::vector<io::TensorEntry> entries;
+  for (const char* name : {"q", "k", "v"}) {
+    entries.push_back({.name = name,
+                       .type = io::StoredType::float64,
+                       .shape = {1, 2, 4},
+                       .bytes = std::as_bytes(std::span(elements))});
+  }
+  io::write_safetensors(folder_ / "wide.safetensors", entries);
+  EXPECT_THAT(refusal({.files = {folder_ / "wide.safetensors"}}),
+              testing::AllOf(HasSubstr("float64"), HasSubstr("Convert")));
+}
+
+TEST_F(CaptureTest, MissingFilesAreRefused) {
+  EXPECT_THAT(refusal({.files = {folder_ / "none"}}), HasSubstr("none"));
+  EXPECT_NE(refusal({}), "");
+}
+
+}  // namespace
+}  // namespace openvc::study
