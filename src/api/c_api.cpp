@@ -164,7 +164,8 @@ CallOptions to_options(const openvc_options* options) {
   numerics.tail_correction = to_enum<openvc::Choice>("tail_correction", known.tail_correction);
   numerics.centre_values = to_bool("centre_values", known.centre_values);
   numerics.value_scale = to_enum<openvc::ValueScale>("value_scale", known.value_scale);
-  result.execution = {known.threads, known.stream};
+  result.execution.threads = known.threads;
+  result.execution.stream = known.stream;
   return result;
 }
 
