@@ -2,13 +2,14 @@
 include_guard(GLOBAL)
 include(GoogleTest)
 
-# openvc_add_unit_test(<folder under tests> [LABEL <label>] LIBRARIES <target>...)
+# openvc_add_unit_test(<folder under tests> [TARGET <name>] [LABEL <label>]
+#                      [PROPERTIES <name> <value>...] LIBRARIES <target>...)
 #
 # One GoogleTest executable per folder, from all its .cpp, .c and .cu files, each of its tests
 # registered with ctest. Tests are named <something>_test.cpp; other sources are helpers of the same
-# folder. A folder without sources makes no target.
+# folder. A folder without sources makes no target. PROPERTIES go to every test.
 function(openvc_add_unit_test folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;LABEL" "PROPERTIES;LIBRARIES")
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
   endif()
@@ -20,8 +21,11 @@ function(openvc_add_unit_test folder)
   if(NOT sources)
     return()
   endif()
-  string(REPLACE "/" "_" target "${folder}")
-  string(APPEND target "_tests")
+  if(arg_TARGET)
+    set(target ${arg_TARGET})
+  else()
+    string(REPLACE "/" "_" target "${folder}_tests")
+  endif()
   add_executable(${target} ${sources})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(
@@ -38,5 +42,5 @@ function(openvc_add_unit_test folder)
     TEST_PREFIX "${folder}/"
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${arg_LABEL} TIMEOUT 600)
+    PROPERTIES LABELS ${arg_LABEL} TIMEOUT 600 ${arg_PROPERTIES})
 endfunction()

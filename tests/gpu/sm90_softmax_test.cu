@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "cuda/host/check.hpp"
+#include "cuda/host/device.hpp"
 #include "cuda/sm90/config.hpp"
+#include "cuda/sm90/launch.hpp"
 #include "cuda/sm90/softmax.cuh"
 #include "numerics/half.hpp"
 #include "numerics/online_softmax.hpp"
@@ -80,7 +82,15 @@ struct Rule {
   bool tail;
 };
 
-class SoftmaxTiles : public testing::TestWithParam<Rule> {};
+class SoftmaxTiles : public testing::TestWithParam<Rule> {
+ protected:
+  void SetUp() override {
+    if (device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    const DeviceInfo& device = device_info(0);
+    const std::string reason = refusal(device.major, device.minor);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+};
 
 TEST_P(SoftmaxTiles, EqualTheContract) {
   constexpr int kTiles = 40;

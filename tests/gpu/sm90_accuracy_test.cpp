@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cpu/exact_attention.hpp"
+#include "gpu/sm90_fixture.hpp"
+
+// The Hopper kernel against attention in float64, and inputs whose result is known.
+namespace openvc::test {
+namespace {
+
+class Sm90Accuracy : public Sm90Test {};
+
+/// Exact attention of sampled queries: [B][rows][H][kHeadDim].
+struct ExactRows {
+  std::vector<std::int64_t> rows;
+  std::vector<double> output;
+
+  ExactRows(const AttentionCase& c, const study::Tensors& tensors, std::int64_t count) {
+    const std::int64_t queries = c.problem.queries;
+    count = std::min(count, queries);
+    for (std::int64_t i = 0; i < count; ++i) rows.push_back(i * queries / count);
+    output.resize(rows.size() * static_cast<std::size_t>(c.problem.batch_heads()) *
+                  numerics::kHeadDim);
+    cpu::exact_attention(tensors.q.view(), tensors.k.view(), tensors.v.view(), rows, output.data(),
+                         nullptr, c.problem.mask, static_cast<double>(c.softmax_scale),
+                         cpu::shared_pool(0));
+  }
+};
+
+struct ErrorOfHead {
+  double squares = 0.0;        // of the differences
+  double exact_squares = 0.0;  // of the exact values
+  double sum = 0.0;            // of the differences, with sign
+  std::int64_t elements = 0;
+
+  [[nodiscard]] double relative() const {
+    return exact_squares > 0.0 ? std::sqrt(squares / exact_squares) : std::sqrt(squares);
+  }
+  [[nodiscard]] double root_mean_square() const {
+    return std::sqrt(squares / static_cast<double>(elements));
+  }
+  [[nodiscard]] double mean() const { return sum / static_cast<double>(elements); }
+};
+
+ErrorOfHead error_of_head(const schedule::Problem& p, const ExactRows& exact,
+                          const AttentionResult& result, std::int64_t bh) {
+  ErrorOfHead error;
+  const auto count = static_cast<std::int64_t>(exact.rows.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto row = output_row(p, result.output, bh, exact.rows[static_cast<std::size_t>(i)]);
+    const double* expected =
+        exact.output.data() +
+        ((bh / p.heads * count + i) * p.heads + bh % p.heads) * numerics::kHeadDim;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const double difference = double{row[c]} - expected[c];
+      error.squares += difference * difference;
+      error.exact_squares += expected[c] * expected[c];
+      error.sum += difference;
+      ++error.elements;
+    }
+  }
+  return error;
+}
+
+AttentionResult device_result(const AttentionCase& c, const HostPrepared& host) {
+  const DevicePrepared device(host);
+  DeviceOutput out(c.problem, c.type);
+  run_on_device(device.view(), out);
+  EXPECT_EQ(out.fault(true), "");
+  EXPECT_TRUE(device.guards_untouched());
+  return out.read();
+}
+
+// ---- every family of inputs ---------------------------------------------------------------------
+
+class Sm90Families : public Sm90Test, public testing::WithParamInterface<study::Family> {};
+
+TEST_P(Sm90Families, ErrorIsThatOfTheCpuBackend) {
+  for (const ElementType type : {ElementType::bfloat16, ElementType::float16}) {
+    AttentionCase c = make_case(1, 2, 1000, 3000);
+    c.type = type;
+    SCOPED_TRACE(c.describe());
+    const study::Tensors tensors = make_tensors(c, GetParam().name);
+    const ExactRows exact(c, tensors, 200);
+    const HostPrepared host(c, tensors);
+    const AttentionResult on_device = device_result(c, host);
+    const AttentionResult on_cpu = run_on_cpu(host, type);
+    for (std::int64_t bh = 0; bh < c.problem.batch_heads(); ++bh) {
+      // Flipped codes add to the error in squares: 2 % to 6 % are 5 % more.
+      constexpr double kRatio = 1.15;
+      constexpr double kFloor = 2e-3;  // the rounding of the output
+      const double device_error = error_of_head(c.problem, exact, on_device, bh).relative();
+      const double cpu_error = error_of_head(c.problem, exact, on_cpu, bh).relative();
+      RecordProperty(std::string(element_name(type)) + "_head" + std::to_string(bh),
+                     std::to_string(device_error) + " (CPU " + std::to_string(cpu_error) + ")");
+      EXPECT_LE(device_error, kRatio * cpu_error + kFloor) << "head " << bh;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Sm90Families,
+                         testing::ValuesIn(study::families().begin(), study::families().end()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// ---- long sequences of values with an offset ----------------------------------------------------
+
+/// The truncating accumulators of the tensor core would show here: 131,072 values of one sign.
+TEST_F(Sm90Accuracy, OffsetOfValuesCostsNothing) {
+  constexpr float kOffset = 1.0f;
+  constexpr std::int64_t kKeys = 131'072;
+  for (const bool centred : {true, false}) {
+    AttentionCase c = make_case(1, 1, 64, kKeys);
+    c.type = ElementType::float16;
+    c.numerics.centre_values = centred;
+    study::Tensors tensors = make_tensors(c);
+    // Values on a grid that binary16 holds with and without the offset.
+    const auto on_grid = [](auto, auto, auto, auto, float x) {
+      return std::round(x * 256.0f) / 256.0f;
+    };
+    transform(tensors.v, on_grid);
+    const auto error = [&] {
+      const HostPrepared host(c, tensors);
+      return error_of_head(c.problem, ExactRows(c, tensors, c.problem.queries),
+                           device_result(c, host), 0);
+    };
+    const ErrorOfHead plain = error();
+    transform(tensors.v, [&](auto, auto, auto, auto, float x) { return x + kOffset; });
+    const ErrorOfHead shifted = error();
+    RecordProperty(centred ? "centred" : "plain",
+                   "rms " + std::to_string(plain.root_mean_square()) + " shifted " +
+                       std::to_string(shifted.root_mean_square()) + " mean error " +
+                       std::to_string(shifted.mean()));
+    // The output is near 1 now, where binary16 has steps of 2^-10: a uniform error.
+    const double output_rounding = 0x1p-10 / std::sqrt(12.0);
+    if (centred) {
+      EXPECT_LE(shifted.root_mean_square(),
+                std::hypot(1.1 * plain.root_mean_square(), 1.1 * output_rounding));
+      EXPECT_LE(std::fabs(shifted.mean()), 1e-4);
+    } else {
+      // Without centring the values round to a grid that is coarser by their new extent; what
+      // must not appear is a bias.
+      EXPECT_LE(std::fabs(shifted.mean()), 5e-4);
+    }
+  }
+}
+
+// ---- inputs with a known result -----------------------------------------------------------------
+
+TEST_F(Sm90Accuracy, EqualKeysAverageTheValues) {
+  for (const bool smooth : {true, false}) {
+    for (const std::int64_t keys : {2, 129, 1000, 5000}) {
+      AttentionCase c = make_case(1, 2, 150, keys);
+      c.numerics.smooth_keys = smooth;
+      study::Tensors tensors = make_tensors(c);
+      transform(tensors.k, [](auto, auto, auto, std::int64_t channel, float) {
+        return 0.01f * static_cast<float>(channel % 7) - 0.02f;
+      });
+      // Equal scores have equal codes on each backend, whichever they are.
+      const HostPrepared host(c, tensors);
+      const AttentionResult result = device_result(c, host);
+      EXPECT_EQ(disagreement(c.problem, result, run_on_cpu(host, c.type), {.flipped = 0.0}), "")
+          << c.describe();
+      const ExactRows exact(c, tensors, 20);
+      for (std::int64_t bh = 0; bh < 2; ++bh) {
+        // Rounding of independent values averages out like the values themselves.
+        EXPECT_LE(error_of_head(c.problem, exact, result, bh).relative(), 0.035) << c.describe();
+      }
+    }
+  }
+}
+
+TEST_F(Sm90Accuracy, NearOneHotPicksItsKey) {
+  // Query i looks at key (7 i) mod keys, 100 nats above all others.
+  AttentionCase c = make_case(1, 1, 500, 1000);
+  study::Tensors tensors = make_tensors(c);
+  const study::OwnedTensor keys = tensors.k;
+  transform(tensors.q, [&](auto, std::int64_t s, auto, std::int64_t channel, auto) {
+    const std::int64_t target = 7 * s % c.problem.keys;
+    constexpr float kGain = 9.0f;  // |k|^2 / sqrt(128) is 11.3 nats
+    return kGain *
+           study::load_element(keys.bytes.data(), keys.type, target * numerics::kHeadDim + channel);
+  });
+  const HostPrepared host(c, tensors);
+  const AttentionResult result = device_result(c, host);
+  for (std::int64_t i = 0; i < c.problem.queries; ++i) {
+    const auto row = output_row(c.problem, result.output, 0, i);
+    for (std::int64_t channel = 0; channel < numerics::kHeadDim; ++channel) {
+      const float value =
+          study::load_element(tensors.v.bytes.data(), tensors.v.type,
+                              7 * i % c.problem.keys * numerics::kHeadDim + channel);
+      // Half a step of E4M3 is 1/16; small values have the absolute step of the channel's scale.
+      ASSERT_NEAR(row[static_cast<std::size_t>(channel)], value, 0.0625f * std::fabs(value) + 0.01f)
+          << "row " << i << " channel " << channel;
+    }
+  }
+}
+
+TEST_F(Sm90Accuracy, LogitsOfHundredsOfNats) {
+  // All logits near -400, or near +400: only their differences matter.
+  for (const float sign : {-1.0f, 1.0f}) {
+    for (const bool smooth : {true, false}) {
+      AttentionCase c = make_case(1, 1, 300, 900);
+      c.numerics.smooth_keys = smooth;
+      c.numerics.rotation = Choice::never;
+      study::Tensors tensors = make_tensors(c);
+      constexpr float kCommon = 6.0f;  // 128 * 36 / sqrt(128) = 407 nats
+      transform(tensors.q, [&](auto, auto, auto, auto, float x) { return 0.1f * x + kCommon; });
+      transform(tensors.k,
+                [&](auto, auto, auto, auto, float x) { return 0.1f * x + sign * kCommon; });
+      const HostPrepared host(c, tensors);
+      const AttentionResult result = device_result(c, host);
+      // Unsmoothed, scores are near 3300 code units, where binary16 has steps of 2.
+      Bounds bounds;
+      if (!smooth) bounds = {.flipped = 1.0, .undecided_rows = 1.0, .log_sum_exp = 1.0};
+      EXPECT_EQ(disagreement(c.problem, result, run_on_cpu(host, c.type), bounds), "")
+          << c.describe() << " sign " << sign;
+      for (const float lse : result.log_sum_exp) {
+        EXPECT_NEAR(lse, sign * 407.0f + std::log(900.0f), 25.0f);
+      }
+      for (const float x : result.output) ASSERT_TRUE(std::isfinite(x));
+    }
+  }
+}
+
+TEST_F(Sm90Accuracy, Zeros) {
+  for (const std::int64_t keys : {1, 128, 1000}) {
+    const AttentionCase c = make_case(1, 2, 200, keys);
+    study::Tensors tensors = make_tensors(c);
+    for (study::OwnedTensor* tensor : {&tensors.q, &tensors.k, &tensors.v}) {
+      std::fill(tensor->bytes.begin(), tensor->bytes.end(), std::byte{0});
+    }
+    const HostPrepared host(c, tensors);
+    const AttentionResult result = device_result(c, host);
+    for (const float x : result.output) ASSERT_EQ(x, 0.0f);
+    const AttentionResult expected = run_on_cpu(host, c.type);
+    for (std::size_t i = 0; i < result.log_sum_exp.size(); ++i) {
+      ASSERT_NEAR(result.log_sum_exp[i], std::log(static_cast<float>(keys)), 0.09f);
+      ASSERT_NEAR(result.log_sum_exp[i], expected.log_sum_exp[i], 1e-3f);
+    }
+  }
+}
+
+TEST_F(Sm90Accuracy, ConstantValuesComeBack) {
+  for (const bool centred : {true, false}) {
+    for (const std::int64_t keys : {1, 129, 1000, 40'000}) {
+      AttentionCase c = make_case(1, 1, 130, keys);
+      c.numerics.centre_values = centred;
+      study::Tensors tensors = make_tensors(c);
+      const auto value = [](std::int64_t channel) {
+        return static_cast<float>(channel - 60) * 0.03125f;
+      };
+      transform(tensors.v,
+                [&](auto, auto, auto, std::int64_t channel, float) { return value(channel); });
+      const AttentionResult result = device_result(c, HostPrepared(c, tensors));
+      for (std::int64_t i = 0; i < c.problem.queries; ++i) {
+        const auto row = output_row(c.problem, result.output, 0, i);
+        for (std::int64_t channel = 0; channel < numerics::kHeadDim; ++channel) {
+          // Centred, the value is the mean itself. Otherwise numerator and denominator are
+          // truncated by the tensor core, each by less than 2^-10.
+          const float exact = value(channel);
+          ASSERT_NEAR(row[static_cast<std::size_t>(channel)], exact,
+                      std::fabs(exact) * (centred ? 0x1p-8f : 0x1p-7f))
+              << c.describe() << " row " << i << " channel " << channel;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace openvc::test

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cuda/host/check.hpp"
+#include "cuda/host/device.hpp"
+#include "cuda/sm90/launch.hpp"
+#include "gpu/agreement.hpp"
+#include "gpu/attention_pair.hpp"
+
+namespace openvc::test {
+
+/// Skips on machines whose first device cannot run the Hopper kernel.
+class Sm90Test : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    const cuda::DeviceInfo& device = cuda::device_info(0);
+    const std::string reason = cuda::sm90::refusal(device.major, device.minor);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+
+  /// Both backends on one set of prepared inputs: agreement, guards, every element written.
+  static void expect_agreement(const AttentionCase& c, const study::Tensors& tensors,
+                               const Bounds& bounds = {}) {
+    SCOPED_TRACE(c.describe());
+    const HostPrepared host(c, tensors);
+    const DevicePrepared device(host);
+    DeviceOutput out(c.problem, c.type);
+    run_on_device(device.view(), out);
+    EXPECT_EQ(out.fault(true), "");
+    EXPECT_TRUE(device.guards_untouched());
+    EXPECT_EQ(disagreement(c.problem, out.read(), run_on_cpu(host, c.type), bounds), "");
+  }
+
+  static void expect_agreement(const AttentionCase& c, const Bounds& bounds = {}) {
+    expect_agreement(c, make_tensors(c), bounds);
+  }
+};
+
+class Stream {
+ public:
+  Stream() {
+    cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }  // NOLINT(google-explicit-constructor)
+
+  void wait() const { cuda::check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace openvc::test
