@@ -62,13 +62,12 @@ std::string head_chart(const StudyResult& study) {
         {largest, study.results[i].total.relative_l2(), study.results[i].reference.relative_l2()});
   }
   const ChartFrame frame{.left = 54,
-                         .right = 16,
+                         .right = 74,
                          .top = 20,
                          .bottom = 44,
                          .height = 64 + row * static_cast<double>(heads.size())};
   Svg svg(kChartWidth, frame.height, "Error of each head, divided by source");
   const LinearScale x = draw_x_axis(svg, frame, 100.0 * largest, "relative L2 error, %");
-  constexpr double kLabelRoom = 70.0;
   const std::size_t step = label_step(row);
   for (std::size_t position = 0; position < heads.size(); ++position) {
     const std::size_t i = heads[position];
@@ -76,6 +75,8 @@ std::string head_chart(const StudyResult& study) {
     const double middle = frame.top + row * (static_cast<double>(position) + 0.5);
     if (position % step == 0) {
       svg.text(frame.left - 8, middle + 4, short_head_name(study, i), "tick", Anchor::end);
+      svg.text(kChartWidth, middle + 4, percent(head.total.relative_l2()), "label strong",
+               Anchor::end);
     }
     double squares = 0.0;
     for (std::size_t s = 0; s < kSourcesOfTotal; ++s) {
@@ -92,15 +93,12 @@ std::string head_chart(const StudyResult& study) {
       start = end;
     }
     const double reference = x(100 * head.reference.relative_l2());
-    const double end = x(100 * total);
-    if (row > 16 && (reference < end - 6 || reference > end + kLabelRoom)) {
-      svg.text(end + 8, middle + 4, percent(total), "label strong");
-    }
     svg.diamond(reference, middle, std::min(6.0, bar / 2 + 1),
                 {"reference",
                  fmt::format("reference numerics: {}", percent(head.reference.relative_l2()))});
   }
   svg.text(frame.left - 8, 12, "head", "axis-title", Anchor::end);
+  svg.text(kChartWidth, 12, "total", "axis-title", Anchor::end);
   return svg.finish();
 }
 

@@ -49,14 +49,14 @@ std::string budget_chart(const StudySummary& summary) {
   svg.polyline(curve(summary.budgets, x, y, &BudgetSummary::energy_choice), "curve theirs-line");
   svg.polyline(curve(summary.budgets, x, y, &BudgetSummary::library_choice), "curve ours-line");
   for (const BudgetSummary& budget : summary.budgets) {
-    svg.diamond(
-        x(100 * budget.budget), y(100 * budget.energy_choice.rms), 5,
-        {"reference", fmt::format("{} of the tokens, by residual energy: {}",
-                                  budget_text(budget.budget), percent(budget.energy_choice.rms))});
+    svg.diamond(x(100 * budget.budget), y(100 * budget.energy_choice.rms), 5,
+                {"reference",
+                 fmt::format("{} of the tokens, by residual energy: {}",
+                             exact_percent(budget.budget), percent(budget.energy_choice.rms))});
     svg.circle(
         x(100 * budget.budget), y(100 * budget.library_choice.rms), 4.5,
         {"ours", fmt::format("{} of the tokens, this library's choice: {}",
-                             budget_text(budget.budget), percent(budget.library_choice.rms))});
+                             exact_percent(budget.budget), percent(budget.library_choice.rms))});
   }
   return svg.finish();
 }
@@ -109,8 +109,9 @@ std::string option_chart(const StudyResult& study, const StudySummary& summary) 
     } else {
       svg.circle(x(100 * row.error), middle, 5, {row.mark, tooltip});
     }
-    svg.text(kChartWidth, middle + 4, row.added_work > 0 ? "+" + percent(row.added_work) : "none",
-             "tick", Anchor::end);
+    svg.text(kChartWidth, middle + 4,
+             row.added_work > 0 ? "+" + exact_percent(row.added_work) : "none", "tick",
+             Anchor::end);
     top += kRow;
   }
   return svg.finish();

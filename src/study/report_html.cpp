@@ -106,9 +106,10 @@ void add_facts(Page& page, const StudyResult& study, const StudySummary& summary
   const Source& source = kSources[summary.largest_source];
   add_fact(page, "Largest source", percent(summary.sources[summary.largest_source].rms),
            source.label);
-  add_fact(page, "What the plan spent",
-           summary.added_work > 0 ? "+" + percent(summary.added_work) : std::string("nothing"),
-           spending_phrase(summary, heads));
+  add_fact(
+      page, "What the plan spent",
+      summary.added_work > 0 ? "+" + exact_percent(summary.added_work) : std::string("nothing"),
+      spending_phrase(summary, heads));
   add_fact(page, "Smallest cosine", fmt::format("{:.5f}", summary.smallest_cosine),
            fmt::format("largest error of one number {:.3g}", summary.largest_error));
   page.add("</section>\n");
@@ -155,7 +156,7 @@ void add_budget_table(Page& page, const StudySummary& summary) {
   for (const BudgetSummary& budget : summary.budgets) {
     const double removed = plain > 0.0 ? 1.0 - budget.library_choice.rms / plain : 0.0;
     page.add("<tr><td>{}</td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{:.1f} %</td></tr>\n",
-             budget_text(budget.budget), percent(budget.library_choice.rms),
+             exact_percent(budget.budget), percent(budget.library_choice.rms),
              percent(budget.library_choice.worst), percent(budget.energy_choice.rms),
              100.0 * removed);
   }
@@ -226,9 +227,9 @@ void add_plan(Page& page, const StudyResult& study) {
               "<ul class=\"legend\"><li><i class=\"key round k-ours\"></i>heads with residual "
               "columns</li><li><i class=\"key round ring k-ours\"></i>other heads</li></ul>\n",
               plan_chart(study),
-              "Standard deviation of the score error in 1/8 octaves: a tenth of a step of an E4M3 "
-              "exponent is harmless, one whole step moves a probability by 9 %. On the dashed line "
-              "prediction and measurement agree.");
+              "Standard deviation of the score error in steps of 1/8 octave; an error of one step "
+              "changes a softmax weight by 9 %. On the dashed line prediction and measurement "
+              "agree.");
   page.add("</div>\n");
 }
 

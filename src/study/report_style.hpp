@@ -65,7 +65,7 @@ figcaption { margin-top: auto; padding-top: 14px; }
 table { border-collapse: collapse; width: 100%; white-space: nowrap; }
 th { text-align: right; font-weight: 500; color: var(--soft); padding: 0 0 8px 14px; vertical-align: bottom; border-bottom: 1px solid var(--rule); }
 td { text-align: right; padding: 6px 0 6px 14px; border-bottom: 1px solid var(--grid); }
-td.words { white-space: normal; min-width: 15ch; }
+td.words { white-space: normal; min-width: 15ch; width: 99%; }
 th:first-child, td:first-child, th.words, td.words { text-align: left; }
 th:first-child, td:first-child { padding-left: 0; }
 tr:last-child td { border-bottom: 0; }

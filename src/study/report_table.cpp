@@ -27,7 +27,7 @@ void print_summary(Buffer& out, const StudyResult& study, const StudySummary& su
         head_name(study, summary.reference.worst_head));
   print(out,
         "  {:<26}{:>10}   {:.2g} extra k-steps per head, {} of {} rotated, tail corrected in {}\n",
-        "added main-loop work", percent(summary.added_work), summary.mean_extra_steps,
+        "added main-loop work", exact_percent(summary.added_work), summary.mean_extra_steps,
         summary.heads_rotated, heads, summary.heads_with_tail);
   print(out, "  {:<26}{:>10.5f}   largest single error {:.3g}\n\n", "smallest cosine",
         summary.smallest_cosine, summary.largest_error);
@@ -69,7 +69,7 @@ void print_budgets(Buffer& out, const StudySummary& summary) {
   print(out, "{:<28}{:>10}{:>10}   {}\n", "V repair, share of tokens", "RMS", "worst",
         "chosen by residual energy: RMS");
   for (const BudgetSummary& budget : summary.budgets) {
-    print(out, "  {:<26}{:>10}{:>10}   {}\n", budget_text(budget.budget),
+    print(out, "  {:<26}{:>10}{:>10}   {}\n", exact_percent(budget.budget),
           percent(budget.library_choice.rms), percent(budget.library_choice.worst),
           percent(budget.energy_choice.rms));
   }
@@ -80,12 +80,12 @@ void print_variants(Buffer& out, const StudyResult& study, const StudySummary& s
   if (study.variants.empty()) return;
   print(out, "{:<58}{:>10}{:>10}{:>12}\n", "Option", "RMS", "worst", "added work");
   print(out, "  {:<56}{:>10}{:>10}{:>12}\n", "as above", percent(summary.total.rms),
-        percent(summary.total.worst), percent(summary.added_work));
+        percent(summary.total.worst), exact_percent(summary.added_work));
   for (std::size_t i = 0; i < study.variants.size(); ++i) {
     const Variant& variant = study.variants[i];
     print(out, "  {:<56}{:>10}{:>10}{:>12}\n", variant.group + ": " + variant.label,
           percent(summary.variants[i].error.rms), percent(summary.variants[i].error.worst),
-          percent(summary.variants[i].added_work));
+          exact_percent(summary.variants[i].added_work));
   }
   print(out, "  {:<56}{:>10}{:>10}{:>12}\n\n", "reference numerics", percent(summary.reference.rms),
         percent(summary.reference.worst), "0 %");

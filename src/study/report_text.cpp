@@ -21,7 +21,7 @@ std::string percent(double share) {
   return fmt::format("{:.{}f} %", value, size < 0.09995 ? 4 : decimals);
 }
 
-std::string budget_text(double budget) { return fmt::format("{:.6g} %", 100.0 * budget); }
+std::string exact_percent(double share) { return fmt::format("{:.4g} %", 100.0 * share); }
 
 std::string grouped(std::int64_t number) {
   std::string digits = fmt::format("{}", number);

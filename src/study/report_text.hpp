@@ -14,8 +14,8 @@ namespace openvc::study {
 /// A share in percent with three significant digits: "12.3 %", "0.0457 %".
 [[nodiscard]] std::string percent(double share);
 
-/// A budget in percent, as it was given: "0.5 %".
-[[nodiscard]] std::string budget_text(double budget);
+/// A share in percent that is known exactly, such as a budget: "0.5 %".
+[[nodiscard]] std::string exact_percent(double share);
 
 /// An integer with thousands separators.
 [[nodiscard]] std::string grouped(std::int64_t number);
