@@ -44,5 +44,5 @@ for target in "${targets[@]}"; do
   done
 done
 install -m 755 tests/gpu/run.sh "$folder/run.sh"
-git rev-parse HEAD >"$folder/commit.txt"
+git describe --always --dirty >"$folder/commit.txt"
 du -sh "$folder"

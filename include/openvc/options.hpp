@@ -62,7 +62,7 @@ struct Execution {
   /// Where CUDA calls get device memory from: that many bytes, aligned to 256, usable on `stream`
   /// at once and freed in its order when the last owner lets go. Empty: cudaMallocAsync. A
   /// framework passes its own allocator, so that the memory is shared with everything else it runs.
-  std::function<std::shared_ptr<std::byte>(std::size_t bytes)> allocate;
+  std::function<std::shared_ptr<std::byte>(std::size_t bytes)> allocate{};
 };
 
 /// What the preparation decided for one head, and why.

@@ -75,11 +75,43 @@ inline std::span<const float> output_row(const schedule::Problem& p, const std::
                                 numerics::kHeadDim);
 }
 
+/// Whether all elements of a head are finite; if not, both results must have the same ones so.
+inline bool is_finite_head(const schedule::Problem& p, const std::vector<float>& all,
+                           std::int64_t bh) {
+  for (std::int64_t i = 0; i < p.queries; ++i) {
+    for (const float x : output_row(p, all, bh, i)) {
+      if (!numerics::is_finite(x)) return false;
+    }
+  }
+  return true;
+}
+
+inline std::string finite_difference(const schedule::Problem& p, const std::vector<float>& actual,
+                                     const std::vector<float>& expected, std::int64_t bh) {
+  for (std::int64_t i = 0; i < p.queries; ++i) {
+    const auto a = output_row(p, actual, bh, i);
+    const auto e = output_row(p, expected, bh, i);
+    for (std::size_t c = 0; c < a.size(); ++c) {
+      if (numerics::is_finite(a[c]) != numerics::is_finite(e[c])) {
+        return "head " + std::to_string(bh) + " row " + std::to_string(i) + " channel " +
+               std::to_string(c) + ": " + std::to_string(a[c]) + ", expected " +
+               std::to_string(e[c]);
+      }
+    }
+  }
+  return {};
+}
+
 /// Where two results are further apart than the bounds allow; empty if nowhere.
 inline std::string disagreement(const schedule::Problem& p, const AttentionResult& actual,
                                 const AttentionResult& expected, const Bounds& bounds = {}) {
   for (std::int64_t bh = 0; bh < p.batch_heads(); ++bh) {
     const std::string head = "head " + std::to_string(bh);
+    if (!is_finite_head(p, expected.output, bh)) {
+      const std::string difference = finite_difference(p, actual.output, expected.output, bh);
+      if (!difference.empty()) return difference;
+      continue;
+    }
     double norm = 0.0;
     for (std::int64_t i = 0; i < p.queries; ++i) {
       norm += squared_norm(output_row(p, expected.output, bh, i));

@@ -4,7 +4,8 @@
 # Runs the GPU tests of the folder it is in and ends with 'N passed, N failed[, N skipped]'.
 # Usage: run.sh [gtest filter]        environment: OPENVC_SUITE_SECONDS, limit per suite (300)
 #
-# Every suite has a process of its own: a fault of the device ends one suite, not all of them.
+# Every suite has a process of its own: a fault of the device ends one suite, not all of them. What
+# it prints is the record that docs/results/h200/gpu_tests.txt keeps.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export LD_LIBRARY_PATH="$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -12,6 +13,14 @@ filter=${1:-*}
 limit=${OPENVC_SUITE_SECONDS:-300}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+
+if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
+  echo "run: no NVIDIA GPU here (/dev/nvidia0 and the like)"
+  exit 1
+fi
+echo "GPU tests, $(date -u +%F), commit $(cat commit.txt)"
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | uniq -c |
+  sed 's/^ *\([0-9]*\) /\1 x /'
 
 if ! suites=$(./openvc_gpu_tests --gtest_list_tests --gtest_filter="$filter"); then
   echo "run: openvc_gpu_tests does not start"

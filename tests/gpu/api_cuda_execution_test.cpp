@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cuda_runtime.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/api_case.hpp"
+#include "gpu/sm90_fixture.hpp"
+
+// The public interface on CUDA tensors: streams, graphs, memory, threads, devices, refusals.
+namespace openvc::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ApiCudaExecution : public Sm90Test {
+ protected:
+  static std::vector<std::byte> expected_bytes(const ApiCase& c, const CaseTensors& tensors) {
+    const DeviceOutput out(c.problem(), c.inputs.type);
+    call_on_device(c, tensors, out);
+    cuda::check(cudaDeviceSynchronize(), "running attention");
+    EXPECT_EQ(out.fault(true), "");
+    return out.bytes();
+  }
+};
+
+ApiCase small_case(double repair_budget = 0.0) {
+  ApiCase c;
+  c.inputs.queries = 700;
+  c.inputs.keys = 900;
+  c.inputs.heads = 3;
+  c.inputs.repair_budget = repair_budget;
+  c.inputs.numerics.score_error_target = 0.0f;
+  return c;
+}
+
+TEST_F(ApiCudaExecution, RunsRepeatBitForBit) {
+  for (const double budget : {0.0, 0.02}) {
+    const ApiCase c = small_case(budget);
+    const CaseTensors tensors(c.inputs);
+    const std::vector<std::byte> expected = expected_bytes(c, tensors);
+    constexpr int kRuns = 20;
+    for (int run = 0; run < kRuns; ++run) {
+      ASSERT_EQ(expected_bytes(c, tensors), expected) << "run " << run;
+    }
+  }
+}
+
+// The inputs arrive on the stream of the call, late.
+TEST_F(ApiCudaExecution, RunsOnItsStream) {
+  const ApiCase c = small_case();
+  ApiCase old = c;
+  old.inputs.seed = 77;
+  const CaseTensors source(c.inputs);
+  CaseTensors tensors(old.inputs);
+  const std::vector<std::byte> expected = expected_bytes(c, source);
+  const DeviceOutput out(c.problem(), c.inputs.type);
+  cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+  const Stream stream;
+  auto pause = std::chrono::milliseconds(100);
+  cuda::check(cudaLaunchHostFunc(
+                  stream,
+                  [](void* duration) {
+                    std::this_thread::sleep_for(*static_cast<std::chrono::milliseconds*>(duration));
+                  },
+                  &pause),
+              "queueing a host function");
+  const auto copy = [&](const DeviceTensor& to, const DeviceTensor& from, const TestTensor& host) {
+    const TensorView view = host.view();
+    const std::size_t bytes =
+        static_cast<std::size_t>(view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3]) *
+        element_size(view.type);
+    cuda::check(cudaMemcpyAsync(const_cast<void*>(to.view().data), from.view().data, bytes,
+                                cudaMemcpyDeviceToDevice, stream),
+                "queueing a copy");
+  };
+  copy(tensors.device_q, source.device_q, source.q);
+  copy(tensors.device_k, source.device_k, source.k);
+  copy(tensors.device_v, source.device_v, source.v);
+  call_on_device(c, tensors, out, {.stream = stream});
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady) << "the call waited for the device";
+  stream.wait();
+  EXPECT_EQ(out.bytes(), expected);
+}
+
+TEST_F(ApiCudaExecution, GraphReplayReadsNewInputs) {
+  for (const double budget : {0.0, 0.02}) {
+    ApiCase c = small_case(budget);
+    CaseTensors tensors(c.inputs);
+    DeviceOutput out(c.problem(), c.inputs.type);
+    call_on_device(c, tensors, out);  // first use may allocate what a capture must not
+    cuda::check(cudaDeviceSynchronize(), "running attention");
+    const Stream stream;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
+    call_on_device(c, tensors, out, {.stream = stream});
+    cuda::check(cudaStreamEndCapture(stream, &graph), "ending the capture");
+    cuda::check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      c.inputs.seed = seed;
+      tensors.refill(c.inputs);
+      out.clear();
+      cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+      cuda::check(cudaGraphLaunch(executable, stream), "launching a graph");
+      stream.wait();
+      EXPECT_EQ(out.bytes(), expected_bytes(c, tensors)) << "seed " << seed;
+    }
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+  }
+}
+
+TEST_F(ApiCudaExecution, TakesMemoryFromTheCallersAllocator) {
+  const ApiCase c = small_case(0.02);
+  const CaseTensors tensors(c.inputs);
+  const std::vector<std::byte> expected = expected_bytes(c, tensors);
+  // Guarded memory full of NaN: what the call reads it must have written.
+  std::atomic<int> alive = 0;
+  std::atomic<int> handed_out = 0;
+  std::atomic<bool> guards_intact = true;
+  Execution execution;
+  execution.allocate = [&](std::size_t bytes) {
+    ++alive;
+    ++handed_out;
+    auto buffer = std::make_shared<DeviceBuffer>(bytes, kUnwritten);
+    std::byte* data = buffer->data();
+    return std::shared_ptr<std::byte>(data, [&, buffer](std::byte*) {
+      cudaDeviceSynchronize();
+      if (!buffer->guards_untouched()) guards_intact = false;
+      --alive;
+    });
+  };
+  const DeviceOutput out(c.problem(), c.inputs.type);
+  call_on_device(c, tensors, out, execution);
+  cuda::check(cudaDeviceSynchronize(), "running attention");
+  EXPECT_EQ(out.bytes(), expected);
+  EXPECT_GT(handed_out, 0);
+  EXPECT_EQ(alive, 0) << "memory that the call keeps";
+  EXPECT_TRUE(guards_intact);
+}
+
+TEST_F(ApiCudaExecution, ReleasesItsMemory) {
+  const ApiCase c = small_case();
+  const CaseTensors tensors(c.inputs);
+  const std::vector<std::byte> expected = expected_bytes(c, tensors);
+  const auto used = [] {
+    cudaMemPool_t pool = nullptr;
+    std::uint64_t bytes = 0;
+    cuda::check(cudaDeviceSynchronize(), "waiting");
+    cuda::check(cudaDeviceGetDefaultMemPool(&pool, 0), "finding the memory pool");
+    cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &bytes),
+                "reading the memory pool");
+    return bytes;
+  };
+  const std::uint64_t before = used();
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(expected_bytes(c, tensors), expected);
+  EXPECT_EQ(used(), before);
+}
+
+TEST_F(ApiCudaExecution, ConcurrentThreads) {
+  const ApiCase c = small_case();
+  const CaseTensors tensors(c.inputs);
+  const std::vector<std::byte> expected = expected_bytes(c, tensors);
+  constexpr int kThreads = 8;
+  std::vector<std::string> faults(kThreads);
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        const Stream stream;
+        DeviceOutput out(c.problem(), c.inputs.type);
+        for (int run = 0; run < 10; ++run) {
+          out.clear();
+          cuda::check(cudaDeviceSynchronize(), "waiting for the output");
+          call_on_device(c, tensors, out, {.stream = stream});
+          stream.wait();
+          if (out.bytes() != expected) faults[t] = "run " + std::to_string(run) + " differs";
+        }
+      });
+    }
+  }
+  for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+}
+
+// Tensors of a device that is not the current one.
+TEST_F(ApiCudaExecution, OtherDevices) {
+  if (cuda::device_count() < 2) GTEST_SKIP() << "one device";
+  const ApiCase c = small_case();
+  const CaseTensors tensors(c.inputs);
+  const std::vector<std::byte> expected = expected_bytes(c, tensors);
+  const auto on_second = [&](const TensorView& view, const TestTensor& host) {
+    TensorView moved = view;
+    void* data = nullptr;
+    cuda::check(cudaMalloc(&data, host.bytes().size()), "allocating on the second device");
+    const auto origin = static_cast<const std::byte*>(host.view().data) - host.bytes().data();
+    cuda::check(cudaMemcpy(data, host.bytes().data(), host.bytes().size(), cudaMemcpyHostToDevice),
+                "uploading");
+    moved.data = static_cast<std::byte*>(data) + origin;
+    moved.device.index = 1;
+    return moved;
+  };
+  cuda::check(cudaSetDevice(1), "selecting the second device");
+  const TensorView q = on_second(tensors.device_q.view(), tensors.q);
+  const TensorView k = on_second(tensors.device_k.view(), tensors.k);
+  const TensorView v = on_second(tensors.device_v.view(), tensors.v);
+  const DeviceOutput out(c.problem(), c.inputs.type);
+  MutableTensorView view = out.view();
+  view.device.index = 1;
+  cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+  cuda::check(cudaSetDevice(0), "selecting the first device");
+  attention(q, k, v, view, out.log_sum_exp(), c.options());
+  int current = -1;
+  cuda::check(cudaGetDevice(&current), "reading the current device");
+  EXPECT_EQ(current, 0) << "the call changed the current device";
+  cuda::check(cudaSetDevice(1), "selecting the second device");
+  cuda::check(cudaDeviceSynchronize(), "running attention");
+  EXPECT_EQ(out.bytes(), expected);
+  for (const TensorView* tensor : {&q, &k, &v}) {
+    // Allocations start at multiples of 256 bytes, at or below the first element.
+    cudaFree(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(tensor->data) / 256 * 256));
+  }
+  cuda::check(cudaSetDevice(0), "selecting the first device");
+}
+
+// ---- refusals -----------------------------------------------------------------------------------
+
+template <class Call>
+Error error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorCode::device_failure, "nothing was thrown"};
+}
+
+TEST_F(ApiCudaExecution, RefusesWhatItCannotDo) {
+  const ApiCase c = small_case();
+  const CaseTensors tensors(c.inputs);
+  const DeviceOutput out(c.problem(), c.inputs.type);
+  const std::vector<std::byte> untouched = out.bytes();
+  TensorView q = tensors.device_q.view();
+  TensorView k = tensors.device_k.view();
+  TensorView v = tensors.device_v.view();
+
+  q.type = k.type = v.type = ElementType::float32;
+  Error error = error_of([&] { (void)prepare(q, k, v); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.what(), HasSubstr("float32"));
+  EXPECT_FALSE(is_supported(q, k, v));
+  q = tensors.device_q.view();
+  k = tensors.device_k.view();
+  v = tensors.device_v.view();
+
+  k.device = {};
+  error = error_of([&] { (void)prepare(q, k, v); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_value);
+  EXPECT_THAT(error.what(), HasSubstr("cuda:0, cpu, cuda:0"));
+  k.device = q.device;
+
+  q.device.index = k.device.index = v.device.index = 99;
+  error = error_of([&] { (void)prepare(q, k, v); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_value);
+  EXPECT_THAT(error.what(), HasSubstr("no CUDA device 99"));
+  q.device.index = k.device.index = v.device.index = 0;
+
+  const auto prepared = prepare(q, k, v);
+  error = error_of([&] { attention_prepared(prepared, out.view(), out.log_sum_exp()); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_value);
+  EXPECT_THAT(error.what(), HasSubstr("log_sum_exp"));
+  MutableTensorView wrong = out.view();
+  wrong.device = {};
+  EXPECT_THAT(error_of([&] { attention_prepared(prepared, wrong); }).what(),
+              HasSubstr("out: device cpu; expected cuda:0"));
+  wrong = out.view();
+  wrong.type = ElementType::float16;
+  EXPECT_EQ(error_of([&] { attention_prepared(prepared, wrong); }).code(), ErrorCode::invalid_type);
+  AttentionOptions causal;
+  causal.mask = Mask::causal;
+  EXPECT_EQ(error_of([&] { (void)prepare_repair(q, k, v, 0.1, causal); }).code(),
+            ErrorCode::unsupported);
+  EXPECT_EQ(out.bytes(), untouched) << "a refused call wrote to its output";
+
+  // A refusal leaves nothing behind.
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  call_on_device(c, tensors, out);
+  cuda::check(cudaDeviceSynchronize(), "running attention");
+  EXPECT_EQ(out.fault(true), "");
+}
+
+TEST_F(ApiCudaExecution, OutOfMemoryIsAnError) {
+  const ApiCase c = small_case();
+  const CaseTensors tensors(c.inputs);
+  // A single stored head, expanded to more than any device holds.
+  TensorView q = tensors.device_q.view();
+  TensorView k = tensors.device_k.view();
+  for (TensorView* tensor : {&q, &k}) {
+    tensor->shape = {1, 300, std::int64_t{1} << 24, numerics::kHeadDim};
+    tensor->strides = {0, 0, 0, 1};
+  }
+  const Error error = error_of([&] { (void)prepare(q, k, k); });
+  EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  expected_bytes(c, tensors);
+}
+
+}  // namespace
+}  // namespace openvc::test
