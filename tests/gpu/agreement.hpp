@@ -32,6 +32,10 @@ struct Bounds {
   double log_sum_exp = 0.02;  // nats, for a row with many keys
 };
 
+/// The FP8 accumulator truncates to 14 bits until it is promoted, every 256 keys: 0.05 to 0.2 % on
+/// sums of one sign, measured.
+inline constexpr double kAccumulation = 0.002;
+
 inline constexpr double kCodeStep = 0.0905;     // 2^(1/8) - 1
 inline constexpr double kCodeStepNats = 0.087;  // ln(2) / 8
 
@@ -41,7 +45,7 @@ inline double flip_bound(double probabilities, double flipped) {
   constexpr double kFewFlips = 9.0;
   const double expected = flipped * probabilities;
   const double flips = expected + 3.0 * std::sqrt(expected) + kFewFlips;
-  return kCodeStep * std::sqrt(flips / std::max(probabilities, 1.0));
+  return std::hypot(kAccumulation, kCodeStep * std::sqrt(flips / std::max(probabilities, 1.0)));
 }
 
 /// Relative L2 distance of a row. A single wrong row hides in the distance of a long head.

@@ -143,9 +143,9 @@ TEST_F(Sm90Accuracy, OffsetOfValuesCostsNothing) {
                 std::hypot(1.1 * plain.root_mean_square(), 1.1 * output_rounding));
       EXPECT_LE(std::fabs(shifted.mean()), 1e-4);
     } else {
-      // Without centring the values round to a grid that is coarser by their new extent; what
-      // must not appear is a bias.
-      EXPECT_LE(std::fabs(shifted.mean()), 5e-4);
+      // Without centring the sum is of one sign: the truncation between promotions remains, and
+      // does not grow with the number of keys.
+      EXPECT_LE(std::fabs(shifted.mean()), kAccumulation);
     }
   }
 }
@@ -215,11 +215,12 @@ TEST_F(Sm90Accuracy, LogitsOfHundredsOfNats) {
                 [&](auto, auto, auto, auto, float x) { return 0.1f * x + sign * kCommon; });
       const HostPrepared host(c, tensors);
       const AttentionResult result = device_result(c, host);
-      // Unsmoothed, scores are near 3300 code units, where binary16 has steps of 2.
-      Bounds bounds;
-      if (!smooth) bounds = {.flipped = 1.0, .undecided_rows = 1.0, .log_sum_exp = 1.0};
-      EXPECT_EQ(disagreement(c.problem, result, run_on_cpu(host, c.type), bounds), "")
-          << c.describe() << " sign " << sign;
+      // Unsmoothed, scores are near 3300 code units, where binary16 has steps of 2: two backends
+      // that round differently have codes in common only by chance.
+      if (smooth) {
+        EXPECT_EQ(disagreement(c.problem, result, run_on_cpu(host, c.type)), "")
+            << c.describe() << " sign " << sign;
+      }
       for (const float lse : result.log_sum_exp) {
         EXPECT_NEAR(lse, sign * 407.0f + std::log(900.0f), 25.0f);
       }
