@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ways to compute attention on a Hopper GPU: this library and what else is installed.
+
+Only what imports takes part. FP8 kernels of other libraries get inputs that were quantised before
+the clock started, as this library's kernel does: their users' models do that elsewhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+from contender_names import CUDNN_BF16, FLASH_ATTENTION_2, OPENVC_CALL, OPENVC_KERNEL
+from inputs import HEAD_DIM, Inputs
+from paired_timing import Launch
+
+E4M3 = torch.float8_e4m3fn
+E4M3_MAX = 448.0
+SOFTMAX_SCALE = HEAD_DIM**-0.5
+
+
+class Call(NamedTuple):
+    """A contender set up for given inputs."""
+
+    launch: Launch
+    decode: Callable[[Any], torch.Tensor] = lambda result: result
+    """From what launch() returns to the output, [B, S, H, 128]."""
+
+
+class Contender(ABC):
+    """One way to compute attention."""
+
+    name: str
+    kind: str
+    """"openvc", "bf16" or "fp8"."""
+    scope = "call"
+    """"kernel" if quantised inputs are made outside of the timed region, else "call"."""
+    note = ""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Imports what the contender needs; raises if it is not there."""
+
+    @abstractmethod
+    def set_up(self, inputs: Inputs) -> Call:
+        """Everything that is done once for given inputs."""
+
+    def context(self) -> AbstractContextManager[Any]:
+        """Held while launches run."""
+        return nullcontext()
+
+
+class OpenVcKernel(Contender):
+    """The attention kernel on prepared inputs."""
+
+    kind = "openvc"
+    scope = "kernel"
+
+    def __init__(self, name: str, numerics: dict[str, Any] | None = None) -> None:
+        self.name = name
+        self._numerics = numerics
+
+    def version(self) -> str:
+        return str(import_module("open_vc_attn").__version__)
+
+    def set_up(self, inputs: Inputs) -> Call:
+        library = import_module("open_vc_attn")
+        prepared = library.prepare_fp8(*inputs, numerics=self._numerics)
+        return Call(lambda: library.attention_fp8(prepared))
+
+
+class OpenVcCall(Contender):
+    """attention(q, k, v), preparation included."""
+
+    kind = "openvc"
+    name = OPENVC_CALL
+
+    def version(self) -> str:
+        return str(import_module("open_vc_attn").__version__)
+
+    def set_up(self, inputs: Inputs) -> Call:
+        library = import_module("open_vc_attn")
+        q, k, v = inputs
+        return Call(lambda: library.attention(q, k, v))
+
+
+class TorchSdpa(Contender):
+    """torch.nn.functional.scaled_dot_product_attention with one backend."""
+
+    kind = "bf16"
+
+    def __init__(self, name: str, backend: str) -> None:
+        self.name = name
+        self._backend = backend
+
+    def version(self) -> str:
+        if self._backend == "CUDNN_ATTENTION":
+            return f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
+        return f"torch {torch.__version__}"
+
+    def set_up(self, inputs: Inputs) -> Call:
+        q, k, v = (x.transpose(1, 2) for x in inputs)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return Call(lambda: attention(q, k, v), lambda result: result.transpose(1, 2))
+
+    def context(self) -> AbstractContextManager[Any]:
+        attention = import_module("torch.nn.attention")
+        return attention.sdpa_kernel(getattr(attention.SDPBackend, self._backend))
+
+
+class FlashAttention3(Contender):
+    """FlashAttention-3 in BF16."""
+
+    name = "FlashAttention-3 BF16"
+    kind = "bf16"
+
+    def version(self) -> str:
+        self._function()
+        return _distribution_version("fa3-fwd", "flash-attn-3")
+
+    def set_up(self, inputs: Inputs) -> Call:
+        function = self._function()
+        q, k, v = inputs
+        return Call(lambda: function(q, k, v), _first)
+
+    @staticmethod
+    def _function() -> Any:
+        return _import_any("fa3_fwd_interface", "flash_attn_interface").flash_attn_func
+
+
+class FlashAttention3Fp8(FlashAttention3):
+    """FlashAttention-3 on E4M3 inputs with a scale per head."""
+
+    name = "FlashAttention-3 FP8"
+    kind = "fp8"
+    scope = "kernel"
+    note = "inputs quantised before, one scale per head; BF16 output"
+
+    def set_up(self, inputs: Inputs) -> Call:
+        function = self._function()
+        (q, q_scale), (k, k_scale), (v, v_scale) = (quantize(x, per_head=True) for x in inputs)
+        scales = {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale}
+        return Call(lambda: function(q, k, v, **scales), _first)
+
+
+class FlashAttention4(Contender):
+    """FlashAttention-4's Hopper kernel in BF16, compiled at first use."""
+
+    name = "FlashAttention-4 BF16"
+    kind = "bf16"
+
+    def version(self) -> str:
+        import_module("flash_attn.cute")
+        return _distribution_version("flash-attn-4")
+
+    def set_up(self, inputs: Inputs) -> Call:
+        function = import_module("flash_attn.cute").flash_attn_func
+        q, k, v = inputs
+        return Call(lambda: function(q, k, v), _first)
+
+
+class SageAttention2(Contender):
+    """SageAttention2's Hopper kernel, its own quantisation included."""
+
+    name = "SageAttention2"
+    kind = "fp8"
+    note = "INT8 scores, FP8 values; includes its preparation"
+
+    def version(self) -> str:
+        _ = import_module("sageattention").sageattn_qk_int8_pv_fp8_cuda_sm90
+        return _distribution_version("sageattention")
+
+    def set_up(self, inputs: Inputs) -> Call:
+        function = import_module("sageattention").sageattn_qk_int8_pv_fp8_cuda_sm90
+        q, k, v = inputs
+        return Call(lambda: function(q, k, v, tensor_layout="NHD"))
+
+
+class CudnnFp8(Contender):
+    """cuDNN's FP8 attention through its frontend: E4M3 inputs and output, a scale per tensor."""
+
+    name = "cuDNN FP8"
+    kind = "fp8"
+    scope = "kernel"
+    note = "inputs quantised before, one scale per tensor; E4M3 output"
+
+    # Softmax weights are at most 1; cuDNN rounds weight * scale to E4M3.
+    SOFTMAX_SCALE = 256.0
+
+    def version(self) -> str:
+        cudnn = import_module("cudnn")
+        return f"cuDNN {cudnn.backend_version_string()}, frontend {cudnn.__version__}"
+
+    def set_up(self, inputs: Inputs) -> Call:
+        cudnn = import_module("cudnn")
+        handle = cudnn.create_handle()
+        graph = cudnn.pygraph(
+            io_data_type=cudnn.data_type.FP8_E4M3,
+            intermediate_data_type=cudnn.data_type.FLOAT,
+            compute_data_type=cudnn.data_type.FLOAT,
+            handle=handle,
+        )
+        quantized = [quantize(x, per_head=False) for x in inputs]
+        operands = [x.transpose(1, 2) for x, _ in quantized]  # [B, H, S, D], strided
+        tensors = [
+            graph.tensor(
+                dim=list(x.shape), stride=list(x.stride()), data_type=cudnn.data_type.FP8_E4M3
+            )
+            for x in operands
+        ]
+        scalars = [
+            graph.tensor(dim=[1] * 4, stride=[1] * 4, data_type=cudnn.data_type.FLOAT)
+            for _ in range(6)
+        ]
+        descale_q, descale_k, descale_v, descale_s, scale_s, scale_o = scalars
+        o, _, amax_s, amax_o = graph.sdpa_fp8(
+            q=tensors[0],
+            k=tensors[1],
+            v=tensors[2],
+            descale_q=descale_q,
+            descale_k=descale_k,
+            descale_v=descale_v,
+            descale_s=descale_s,
+            scale_s=scale_s,
+            scale_o=scale_o,
+            attn_scale=SOFTMAX_SCALE,
+            generate_stats=False,
+        )
+        out = torch.empty_like(quantized[0][0])  # [B, S, H, D]
+        out_view = out.transpose(1, 2)
+        o.set_output(True).set_dim(list(out_view.shape)).set_stride(list(out_view.stride()))
+        o.set_data_type(cudnn.data_type.FP8_E4M3)
+        for amax in (amax_s, amax_o):
+            amax.set_output(True).set_dim([1] * 4).set_stride([1] * 4)
+            amax.set_data_type(cudnn.data_type.FLOAT)
+        graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+
+        values = [scale.reshape(1, 1, 1, 1) for _, scale in quantized]
+        values += [
+            torch.full((1, 1, 1, 1), x, device="cuda")
+            for x in (1 / self.SOFTMAX_SCALE, self.SOFTMAX_SCALE, 1.0)
+        ]
+        scale_of_output = values[-1]
+        largest = [torch.zeros(1, 1, 1, 1, device="cuda") for _ in range(2)]
+        arguments = dict(zip(tensors + scalars, operands + values, strict=True))
+        arguments |= {o: out_view, amax_s: largest[0], amax_o: largest[1]}
+        workspace = torch.empty(graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
+
+        def launch() -> torch.Tensor:
+            cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
+            graph.execute(arguments, workspace, handle=handle)
+            return out
+
+        # The scale of the output comes from the largest output of a call before, as in training.
+        launch()
+        torch.cuda.synchronize()
+        scale_of_output.copy_(E4M3_MAX / largest[1].clamp(min=torch.finfo(torch.float32).tiny))
+        return Call(launch, lambda result: result.float() / scale_of_output)
+
+
+def quantize(x: torch.Tensor, *, per_head: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """E4M3 values of a [B, S, H, D] tensor, and what to multiply them by: [B, H] or one number."""
+    axes = (1, 3) if per_head else (0, 1, 2, 3)
+    scale = x.abs().amax(axes, keepdim=True).float().clamp(min=1e-30) / E4M3_MAX
+    # Head by head: a float32 copy of the whole tensor would be larger than the tensors at hand.
+    out = torch.empty_like(x, dtype=E4M3)
+    for head in range(x.shape[2]):
+        divisor = scale[:, :, head if per_head else 0]
+        out[:, :, head] = (x[:, :, head].float() / divisor).to(E4M3)
+    return out, scale[:, 0, :, 0].contiguous()
+
+
+def all_contenders() -> list[Contender]:
+    """This library first. An entry whose version() raises is not installed."""
+    return [
+        OpenVcKernel(OPENVC_KERNEL),
+        OpenVcKernel("Open-VC, 0 extra steps", {"max_extra_steps": 0}),
+        OpenVcKernel("Open-VC, 2 extra steps", {"max_extra_steps": 2, "score_error_target": 0.0}),
+        OpenVcCall(),
+        TorchSdpa(CUDNN_BF16, "CUDNN_ATTENTION"),
+        TorchSdpa(FLASH_ATTENTION_2, "FLASH_ATTENTION"),
+        FlashAttention3(),
+        FlashAttention4(),
+        FlashAttention3Fp8(),
+        CudnnFp8(),
+        SageAttention2(),
+    ]
+
+
+def _first(result: Any) -> torch.Tensor:
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _import_any(*names: str) -> Any:
+    failures = []
+    for name in names:
+        try:
+            return import_module(name)
+        except Exception as error:  # an extension built for another torch fails in many ways
+            failures.append(f"{name}: {error}")
+    raise ImportError("; ".join(failures))
+
+
+def _distribution_version(*names: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in names:
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "unknown"
