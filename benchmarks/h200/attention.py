@@ -115,7 +115,7 @@ def run_steps(arguments: argparse.Namespace, benchmark: Benchmark, results: Resu
         step(f"accuracy {name}", lambda m=make: benchmark.accuracy(m(), ALL_KINDS))
 
     rounds = arguments.rounds or (3 if quick else 7)
-    plan = Plan(rounds, timed_seconds=0.25 if quick else 0.35, lead_in_seconds=0.12)
+    plan = Plan(rounds, timed_seconds=0.25 if quick else 0.3, lead_in_seconds=0.12)
     shapes = QUICK_SHAPES if quick else SHAPES
     for index, (tokens, heads) in enumerate(shapes):
         # What comes after the shapes takes about as long as one of them.

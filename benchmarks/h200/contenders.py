@@ -163,19 +163,19 @@ class FlashAttention4(Contender):
         return Call(lambda: function(q, k, v), _first)
 
 
-class SageAttention2(Contender):
-    """SageAttention2's Hopper kernel, its own quantisation included."""
+class SageAttention(Contender):
+    """SageAttention, its own quantisation included; version 1 is all that PyPI has."""
 
-    name = "SageAttention2"
+    name = "SageAttention"
     kind = "fp8"
-    note = "INT8 scores, FP8 values; includes its preparation"
+    note = "INT8 scores; values FP16 in version 1, FP8 in version 2; includes its preparation"
 
     def version(self) -> str:
-        _ = import_module("sageattention").sageattn_qk_int8_pv_fp8_cuda_sm90
+        _ = import_module("sageattention").sageattn
         return _distribution_version("sageattention")
 
     def set_up(self, inputs: Inputs) -> Call:
-        function = import_module("sageattention").sageattn_qk_int8_pv_fp8_cuda_sm90
+        function = import_module("sageattention").sageattn
         q, k, v = inputs
         return Call(lambda: function(q, k, v, tensor_layout="NHD"))
 
@@ -188,66 +188,56 @@ class CudnnFp8(Contender):
     scope = "kernel"
     note = "inputs quantised before, one scale per tensor; E4M3 output"
 
-    # Softmax weights are at most 1; cuDNN rounds weight * scale to E4M3.
-    SOFTMAX_SCALE = 256.0
+    WEIGHT_SCALE = 256.0
+    """Softmax weights are at most 1; what is rounded to E4M3 is weight * scale."""
 
     def version(self) -> str:
         cudnn = import_module("cudnn")
         return f"cuDNN {cudnn.backend_version_string()}, frontend {cudnn.__version__}"
 
     def set_up(self, inputs: Inputs) -> Call:
+        quantized = [quantize(x, per_head=False) for x in inputs]
+        scales = [scale for _, scale in quantized]
+        operands = [x.transpose(1, 2) for x, _ in quantized]  # [B, H, S, D], strided
+        try:
+            return self._build(operands, scales)
+        except Exception:  # not every version takes tokens before heads
+            return self._build([x.contiguous() for x in operands], scales)
+
+    def _build(self, operands: list[torch.Tensor], scales: list[torch.Tensor]) -> Call:
         cudnn = import_module("cudnn")
+        fp8, fp32 = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
         handle = cudnn.create_handle()
         graph = cudnn.pygraph(
-            io_data_type=cudnn.data_type.FP8_E4M3,
-            intermediate_data_type=cudnn.data_type.FLOAT,
-            compute_data_type=cudnn.data_type.FLOAT,
-            handle=handle,
+            io_data_type=fp8, intermediate_data_type=fp32, compute_data_type=fp32, handle=handle
         )
-        quantized = [quantize(x, per_head=False) for x in inputs]
-        operands = [x.transpose(1, 2) for x, _ in quantized]  # [B, H, S, D], strided
         tensors = [
-            graph.tensor(
-                dim=list(x.shape), stride=list(x.stride()), data_type=cudnn.data_type.FP8_E4M3
-            )
+            graph.tensor(dim=list(x.shape), stride=list(x.stride()), data_type=fp8)
             for x in operands
         ]
-        scalars = [
-            graph.tensor(dim=[1] * 4, stride=[1] * 4, data_type=cudnn.data_type.FLOAT)
-            for _ in range(6)
-        ]
-        descale_q, descale_k, descale_v, descale_s, scale_s, scale_o = scalars
+        names = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
+        scalars = {
+            name: graph.tensor(dim=[1] * 4, stride=[1] * 4, data_type=fp32) for name in names
+        }
+        q, k, v = tensors
         o, _, amax_s, amax_o = graph.sdpa_fp8(
-            q=tensors[0],
-            k=tensors[1],
-            v=tensors[2],
-            descale_q=descale_q,
-            descale_k=descale_k,
-            descale_v=descale_v,
-            descale_s=descale_s,
-            scale_s=scale_s,
-            scale_o=scale_o,
-            attn_scale=SOFTMAX_SCALE,
-            generate_stats=False,
+            q=q, k=k, v=v, **scalars, attn_scale=SOFTMAX_SCALE, generate_stats=False
         )
-        out = torch.empty_like(quantized[0][0])  # [B, S, H, D]
-        out_view = out.transpose(1, 2)
-        o.set_output(True).set_dim(list(out_view.shape)).set_stride(list(out_view.stride()))
-        o.set_data_type(cudnn.data_type.FP8_E4M3)
+        out = torch.empty_like(operands[0])  # keeps the strides
+        o.set_output(True).set_dim(list(out.shape)).set_stride(list(out.stride()))
+        o.set_data_type(fp8)
         for amax in (amax_s, amax_o):
-            amax.set_output(True).set_dim([1] * 4).set_stride([1] * 4)
-            amax.set_data_type(cudnn.data_type.FLOAT)
+            amax.set_output(True).set_dim([1] * 4).set_stride([1] * 4).set_data_type(fp32)
         graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
 
-        values = [scale.reshape(1, 1, 1, 1) for _, scale in quantized]
-        values += [
-            torch.full((1, 1, 1, 1), x, device="cuda")
-            for x in (1 / self.SOFTMAX_SCALE, self.SOFTMAX_SCALE, 1.0)
-        ]
-        scale_of_output = values[-1]
-        largest = [torch.zeros(1, 1, 1, 1, device="cuda") for _ in range(2)]
-        arguments = dict(zip(tensors + scalars, operands + values, strict=True))
-        arguments |= {o: out_view, amax_s: largest[0], amax_o: largest[1]}
+        def number(value: float) -> torch.Tensor:
+            return torch.full((1, 1, 1, 1), value, device="cuda")
+
+        output_scale, largest_weight, largest_output = number(1.0), number(0.0), number(0.0)
+        values = [scale.reshape(1, 1, 1, 1) for scale in scales]
+        values += [number(1 / self.WEIGHT_SCALE), number(self.WEIGHT_SCALE), output_scale]
+        arguments = dict(zip([*tensors, *scalars.values()], operands + values, strict=True))
+        arguments |= {o: out, amax_s: largest_weight, amax_o: largest_output}
         workspace = torch.empty(graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
 
         def launch() -> torch.Tensor:
@@ -258,8 +248,8 @@ class CudnnFp8(Contender):
         # The scale of the output comes from the largest output of a call before, as in training.
         launch()
         torch.cuda.synchronize()
-        scale_of_output.copy_(E4M3_MAX / largest[1].clamp(min=torch.finfo(torch.float32).tiny))
-        return Call(launch, lambda result: result.float() / scale_of_output)
+        output_scale.copy_(E4M3_MAX / largest_output.clamp(min=1e-30))
+        return Call(launch, lambda result: result.transpose(1, 2).float() / output_scale)
 
 
 def quantize(x: torch.Tensor, *, per_head: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -287,7 +277,7 @@ def all_contenders() -> list[Contender]:
         FlashAttention4(),
         FlashAttention3Fp8(),
         CudnnFp8(),
-        SageAttention2(),
+        SageAttention(),
     ]
 
 
