@@ -72,10 +72,7 @@ class GpuMonitor:
         """Energy that the GPU has used since the driver was loaded."""
         if self._nvml is None:
             return None
-        try:
-            return self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) * 1e-3
-        except self._nvml.NVMLError:
-            return None
+        return self._query(self._nvml.nvmlDeviceGetTotalEnergyConsumption) * 1e-3 or None
 
     def describe(self, periods: list[tuple[float, float]]) -> dict[str, Any]:
         """Medians over the samples in these periods of time.perf_counter()."""
@@ -101,28 +98,32 @@ class GpuMonitor:
 
     def _run(self) -> None:
         while not self._stop.wait(SAMPLE_PERIOD):
-            try:
-                self._samples.append(self._read())
-            except self._nvml.NVMLError:
-                return
+            self._samples.append(self._read())
 
     def _read(self) -> Sample:
-        nvml, handle = self._nvml, self._handle
+        nvml = self._nvml
         return Sample(
             time.perf_counter(),
-            nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            self._query(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
             self._power(),
-            nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            self._query(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            self._query(nvml.nvmlDeviceGetCurrentClocksThrottleReasons),
         )
 
     def _power(self) -> float:
         # nvmlDeviceGetPowerUsage is an average over the last second: longer than what is timed.
         nvml = self._nvml
-        field = nvml.nvmlDeviceGetFieldValues(self._handle, [nvml.NVML_FI_DEV_POWER_INSTANT])[0]
-        if field.nvmlReturn == nvml.NVML_SUCCESS:
-            return field.value.uiVal * 1e-3
-        return nvml.nvmlDeviceGetPowerUsage(self._handle) * 1e-3
+        fields = self._query(nvml.nvmlDeviceGetFieldValues, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        if fields and fields[0].nvmlReturn == nvml.NVML_SUCCESS:
+            return fields[0].value.uiVal * 1e-3
+        return self._query(nvml.nvmlDeviceGetPowerUsage) * 1e-3
+
+    def _query(self, function: Any, *arguments: Any) -> Any:
+        """What NVML answers; 0 for a sensor that this GPU does not have."""
+        try:
+            return function(self._handle, *arguments)
+        except self._nvml.NVMLError:
+            return 0
 
 
 def _median(values: list[Any]) -> Any:
