@@ -39,13 +39,15 @@ inline constexpr double kAccumulation = 0.002;
 inline constexpr double kCodeStep = 0.0905;     // 2^(1/8) - 1
 inline constexpr double kCodeStepNats = 0.087;  // ln(2) / 8
 
-/// Relative L2 distance that `flipped` of `probabilities` codes, one step off, make.
+/// Relative L2 distance that a share `flipped` of the probabilities, one code step off, may make.
 inline double flip_bound(double probabilities, double flipped) {
   // Not all keys weigh the same: on unit Gaussian inputs, one in e counts.
   constexpr double kFewFlips = 9.0;
+  // The value products truncate to 14 bits, and the results round to 8 or 11.
+  constexpr double kAccumulation = 3e-3;
   const double expected = flipped * probabilities;
   const double flips = expected + 3.0 * std::sqrt(expected) + kFewFlips;
-  return std::hypot(kAccumulation, kCodeStep * std::sqrt(flips / std::max(probabilities, 1.0)));
+  return kAccumulation + kCodeStep * std::sqrt(flips / std::max(probabilities, 1.0));
 }
 
 /// Relative L2 distance of a row. A single wrong row hides in the distance of a long head.
