@@ -66,11 +66,6 @@ float predict_flush(const PrepareRequest& request, std::int64_t head,
   return numerics::flush_rms(flushes, count);
 }
 
-bool wants_tail_correction(Choice choice, float predicted_flush) {
-  if (choice == Choice::automatic) return predicted_flush > numerics::kFlushLimit;
-  return choice == Choice::always;
-}
-
 }  // namespace
 
 HeadRecipe plan_head(const PrepareRequest& request, std::int64_t head,
@@ -83,7 +78,7 @@ HeadRecipe plan_head(const PrepareRequest& request, std::int64_t head,
 
   plan.predicted_flush = predict_flush(request, head, statistics.scores, scores);
   recipe.tail_correction =
-      wants_tail_correction(request.numerics.tail_correction, plan.predicted_flush);
+      numerics::wants_tail_correction(request.numerics.tail_correction, plan.predicted_flush);
   plan.extra_steps = scores.extra_steps;
   plan.rotated = scores.rotated;
   plan.tail_correction = recipe.tail_correction;

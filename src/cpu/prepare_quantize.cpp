@@ -120,7 +120,8 @@ void BlockWriter::write_smoothing_shifts(std::int64_t head, std::int64_t first, 
                                          const HeadRecipe& recipe, const RowTile& tile) const {
   float* shifts = floats(layout_.smoothing_shifts) + head * request_.problem.queries + first;
   for (int i = 0; i < count; ++i) {
-    shifts[i] = request_.softmax_scale * row_dot(tile.rows + i * kHeadDim, recipe.scores.key_means);
+    const float dot = row_dot(tile.rows + i * kHeadDim, recipe.scores.key_means);
+    shifts[i] = numerics::smoothing_shift(request_.softmax_scale, dot);
   }
 }
 

@@ -32,6 +32,9 @@ OPENVC_HD constexpr float float_from_bits(std::uint32_t bits) {
 
 OPENVC_HD constexpr float quiet_nan() { return float_from_bits(kFloatQuietNanBits); }
 
+/// x, every NaN replaced by one: the bits of a NaN that arithmetic makes are the processor's own.
+OPENVC_HD constexpr float with_canonical_nan(float x) { return x == x ? x : quiet_nan(); }
+
 OPENVC_HD constexpr float infinity() { return float_from_bits(kFloatInfinityBits); }
 
 /// |x| as an integer that orders like the magnitude: finite < infinity < NaN. A maximum over these

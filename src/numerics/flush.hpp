@@ -10,6 +10,7 @@
 #include "numerics/exp_cast.hpp"
 #include "numerics/plan.hpp"
 #include "numerics/score_scale.hpp"
+#include "openvc/options.hpp"
 
 // Predicts how much softmax mass plain ExpCast flushes to zero, which decides on the tail
 // correction of a head. Measuring it takes many full rows of scores; this model takes the moments
@@ -69,24 +70,37 @@ struct FlushModel {
   float code_gain = 0.0f;  ///< q.k times this counts nats
 };
 
+/// Sums over the channels of one head, in canonical order.
+struct FlushSums {
+  float products = 0.0f;  ///< of mean squares of Q with energies of K
+  float squares = 0.0f;   ///< mean squares of Q
+};
+
 /// A model that predicts nothing for heads whose squares leave binary32: they are one-hot.
+OPENVC_HD inline FlushModel flush_model(const Extent& query, const Extent& key,
+                                        const FlushSums& sums, std::int64_t keys,
+                                        float softmax_scale) {
+  FlushModel model;
+  if (query.magnitude_bits == 0 || key.magnitude_bits == 0) return model;
+  if (!has_safe_squares(query) || !has_safe_squares(key)) return model;
+  model.variance_per_square = softmax_scale * softmax_scale * sums.products / sums.squares;
+  model.log_keys = log_of_count(keys);
+  model.code_gain = softmax_scale;
+  return model;
+}
+
+/// The same by a single thread.
 OPENVC_HD inline FlushModel flush_model(const ScoreStatistics& statistics, const float* key_means,
                                         std::int64_t queries, std::int64_t keys,
                                         float softmax_scale) {
-  FlushModel model;
-  if (statistics.query.magnitude_bits == 0 || statistics.key.magnitude_bits == 0) return model;
-  if (!has_safe_squares(statistics.query) || !has_safe_squares(statistics.key)) return model;
   float products[kHeadDim] = {};
   float squares[kHeadDim] = {};
   for (int c = 0; c < kHeadDim; ++c) {
     squares[c] = query_energy(statistics.query_squares[c], queries, 1.0f);
     products[c] = squares[c] * key_energy(statistics.key_squares[c], keys, key_means[c]);
   }
-  model.variance_per_square = softmax_scale * softmax_scale * sum_balanced(products, kHeadDim) /
-                              sum_balanced(squares, kHeadDim);
-  model.log_keys = log_of_count(keys);
-  model.code_gain = softmax_scale;
-  return model;
+  const FlushSums sums{sum_balanced(products, kHeadDim), sum_balanced(squares, kHeadDim)};
+  return flush_model(statistics.query, statistics.key, sums, keys, softmax_scale);
 }
 
 /// Share of a row's mass that falls below half a code. `own_score` = q.(k - mean) of the query's
@@ -107,11 +121,20 @@ OPENVC_HD inline float row_flush(const FlushModel& model, float query_sum_square
   return bulk * normal_cdf((top - kRange) / deviation - deviation);
 }
 
-/// RMS over the samples; `flushes` has kFlushSamples entries, zero beyond `count`, and is
-/// destroyed.
+/// RMS over `count` samples. `square_sum`: of kFlushSamples flushes, zero beyond `count`.
+OPENVC_HD inline float flush_rms(float square_sum, int count) {
+  return sqrtf(square_sum / static_cast<float>(count));
+}
+
+/// The same by a single thread; destroys `flushes`.
 OPENVC_HD inline float flush_rms(float* flushes, int count) {
   for (int i = 0; i < kFlushSamples; ++i) flushes[i] = flushes[i] * flushes[i];
-  return sqrtf(sum_balanced(flushes, kFlushSamples) / static_cast<float>(count));
+  return flush_rms(sum_balanced(flushes, kFlushSamples), count);
+}
+
+OPENVC_HD constexpr bool wants_tail_correction(Choice choice, float predicted_flush) {
+  if (choice == Choice::automatic) return predicted_flush > kFlushLimit;
+  return choice == Choice::always;
 }
 
 }  // namespace openvc::numerics

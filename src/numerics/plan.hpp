@@ -20,9 +20,17 @@ namespace openvc::numerics {
 /// leaves a relative error of 0.026 (RMS over an octave) in each factor.
 inline constexpr float kProductErrorVariance = 2.0f * 0.026f * 0.026f;
 
-/// Numbers of extra k-steps that the main loops are built for.
+/// Numbers of extra k-steps that the main loops are built for: 0, 1, 2, 4.
+inline constexpr int kExtraStepChoices = 4;
+[[nodiscard]] OPENVC_HD constexpr int extra_step_choice(int i) {
+  return i < kExtraStepChoices - 1 ? i : kMaxExtraSteps;
+}
+
 [[nodiscard]] OPENVC_HD constexpr bool is_extra_step_choice(int steps) {
-  return steps == 0 || steps == 1 || steps == 2 || steps == kMaxExtraSteps;
+  for (int i = 0; i < kExtraStepChoices; ++i) {
+    if (extra_step_choice(i) == steps) return true;
+  }
+  return false;
 }
 
 /// Rotation is worth it below this share of the predicted variance without it. The prediction is
@@ -96,33 +104,47 @@ OPENVC_HD constexpr float key_energy(float sum_squares, std::int64_t tokens, flo
   return clamp_energy(mean_square - mean * mean);
 }
 
-/// Position of channel c when all are sorted by descending energy, ties by ascending index.
+/// How many of the channels [first, first + count) come before channel c when all are sorted by
+/// descending energy, ties by ascending index. `energies` starts at channel `first`.
+OPENVC_HD constexpr int count_before(const float* energies, int first, int count, int c,
+                                     float energy) {
+  int before = 0;
+  for (int i = 0; i < count; ++i) {
+    if (energies[i] > energy || (energies[i] == energy && first + i < c)) ++before;
+  }
+  return before;
+}
+
+/// Position of channel c in that order.
 OPENVC_HD constexpr int energy_rank(const float* energies, int c) {
-  int rank = 0;
-  for (int other = 0; other < kHeadDim; ++other) {
-    if (energies[other] > energies[c] || (energies[other] == energies[c] && other < c)) ++rank;
-  }
-  return rank;
+  return count_before(energies, 0, kHeadDim, c, energies[c]);
 }
 
-/// Sum over the channels that `extra_steps` leave without residual columns.
-OPENVC_HD constexpr float uncovered_energy(const float* energies, const int* ranks,
-                                           int extra_steps) {
-  float left[kHeadDim] = {};
-  for (int c = 0; c < kHeadDim; ++c) {
-    left[c] = ranks[c] < extra_steps * kResidualChannelsPerStep ? 0.0f : energies[c];
-  }
-  return sum_balanced(left, kHeadDim);
+OPENVC_HD constexpr bool has_residual_columns(int rank, int extra_steps) {
+  return rank < extra_steps * kResidualChannelsPerStep;
 }
 
-/// How Q and K of one head are quantised.
-struct ScorePlan {
+/// Sums over the channels of one head, in canonical order, that its plan is decided from. A backend
+/// may form them by as many threads as it likes.
+struct ScoreSums {
+  float uncovered[kExtraStepChoices] = {};  ///< products of energies that a choice leaves
+  float query_energy = 0.0f;
+  float key_energy = 0.0f;
+  float mean_squares = 0.0f;  ///< row_sum_squares() of the means of K
+};
+
+/// What one head decides about its scores as a whole.
+struct ScoreDecision {
   float query_multiplier = 1.0f;
   float key_multiplier = 1.0f;
   int score_exponent = 0;
   int extra_steps = 0;
   bool rotated = false;
   float score_error_variance = 0.0f;  ///< predicted, code units squared
+};
+
+/// How Q and K of one head are quantised.
+struct ScorePlan : ScoreDecision {
   float key_means[kHeadDim] = {};
   /// Channels with residual columns, by rank; step s, position p holds entry 16 s + p.
   std::uint8_t residual_channels[kMaxResidualChannels] = {};
@@ -142,11 +164,12 @@ OPENVC_HD constexpr bool can_rotate(const Extent& query, const Extent& key) {
 /// The number of k-steps that minimises score variance + price * k-steps, ties to fewer. A price
 /// spends the steps where they remove most; a plain limit on the variance needs about a third more
 /// of them for the same error of captured heads (docs/numerics.md section 2).
-OPENVC_HD constexpr void choose_extra_steps(ScorePlan& plan, const float* products,
-                                            const int* ranks, int limit, float price) {
-  for (int steps = 0; steps <= limit; ++steps) {
-    if (!is_extra_step_choice(steps)) continue;
-    const float variance = kProductErrorVariance * uncovered_energy(products, ranks, steps);
+OPENVC_HD constexpr void choose_extra_steps(ScoreDecision& plan, const ScoreSums& sums, int limit,
+                                            float price) {
+  for (int i = 0; i < kExtraStepChoices; ++i) {
+    const int steps = extra_step_choice(i);
+    if (steps > limit) break;
+    const float variance = kProductErrorVariance * sums.uncovered[i];
     const float cost = price * static_cast<float>(steps - plan.extra_steps);
     // A variance that overflowed is worth any number of steps.
     const bool better = !is_finite(variance) || variance + cost < plan.score_error_variance;
@@ -156,71 +179,39 @@ OPENVC_HD constexpr void choose_extra_steps(ScorePlan& plan, const float* produc
   }
 }
 
-/// Chooses the number of residual columns and the rotation. Fills extra_steps, rotated,
-/// score_error_variance and residual_channels of the plan.
-OPENVC_HD constexpr void plan_score_error(ScorePlan& plan, const float* query_energies,
-                                          const float* key_energies, Choice rotation,
-                                          const NumericOptions& options) {
-  float products[kHeadDim] = {};
-  for (int c = 0; c < kHeadDim; ++c) products[c] = query_energies[c] * key_energies[c];
-  int ranks[kHeadDim] = {};
-  for (int c = 0; c < kHeadDim; ++c) ranks[c] = energy_rank(products, c);
-
-  choose_extra_steps(plan, products, ranks,
-                     rotation == Choice::always ? 0 : options.max_extra_steps,
+/// Chooses the number of residual columns and the rotation. Fills extra_steps, rotated and
+/// score_error_variance of the plan.
+OPENVC_HD constexpr void decide_score_error(ScoreDecision& plan, const ScoreSums& sums,
+                                            Choice rotation, const NumericOptions& options) {
+  choose_extra_steps(plan, sums, rotation == Choice::always ? 0 : options.max_extra_steps,
                      options.score_error_target * options.score_error_target);
-  for (int c = 0; c < kHeadDim; ++c) {
-    if (ranks[c] < plan.extra_steps * kResidualChannelsPerStep) {
-      plan.residual_channels[ranks[c]] = static_cast<std::uint8_t>(c);
-    }
-  }
   if (rotation == Choice::never || plan.extra_steps > 0) return;
-
   // Rotation spreads the energy of both tensors evenly over the channels.
-  float query_total[kHeadDim] = {};
-  float key_total[kHeadDim] = {};
-  for (int c = 0; c < kHeadDim; ++c) {
-    query_total[c] = query_energies[c];
-    key_total[c] = key_energies[c];
-  }
   const float rotated_variance =
-      kProductErrorVariance *
-      (clamp_energy(sum_balanced(query_total, kHeadDim)) / static_cast<float>(kHeadDim) *
-       clamp_energy(sum_balanced(key_total, kHeadDim)));
+      kProductErrorVariance * (clamp_energy(sums.query_energy) / static_cast<float>(kHeadDim) *
+                               clamp_energy(sums.key_energy));
   plan.rotated = rotation == Choice::always ||
                  rotated_variance < kRotationVarianceShare * plan.score_error_variance;
   if (plan.rotated) plan.score_error_variance = rotated_variance;
 }
 
-/// The whole plan of one head. A tensor with a non-finite element gets a NaN multiplier.
-OPENVC_HD constexpr ScorePlan plan_scores(const ScoreStatistics& statistics, std::int64_t queries,
-                                          std::int64_t keys, float softmax_scale,
-                                          const NumericOptions& options) {
-  ScorePlan plan;
-  const Extent& query = statistics.query;
-  const Extent& key = statistics.key;
+/// A tensor with a non-finite element gets a NaN multiplier.
+OPENVC_HD constexpr ScoreDecision decide_scores(const Extent& query, const Extent& key,
+                                                const ScoreSums& sums, float softmax_scale,
+                                                const NumericOptions& options) {
+  ScoreDecision plan;
   if (!query.finite()) plan.query_multiplier = quiet_nan();
   if (!key.finite()) plan.key_multiplier = quiet_nan();
   if (!query.finite() || !key.finite()) return plan;
+  decide_score_error(plan, sums, can_rotate(query, key) ? options.rotation : Choice::never,
+                     options);
 
-  const float gain = query_gain(softmax_scale);
-  const SplitGain split = split_gain(gain);
-  float query_energies[kHeadDim] = {};
-  float key_energies[kHeadDim] = {};
-  for (int c = 0; c < kHeadDim; ++c) {
-    plan.key_means[c] = key_mean(statistics.key_sums[c], keys, key, options.smooth_keys);
-    query_energies[c] = query_energy(statistics.query_squares[c], queries, gain);
-    key_energies[c] = key_energy(statistics.key_squares[c], keys, plan.key_means[c]);
-  }
-  const Choice rotation = can_rotate(query, key) ? options.rotation : Choice::never;
-  plan_score_error(plan, query_energies, key_energies, rotation, options);
-
+  const SplitGain split = split_gain(query_gain(softmax_scale));
   ScoreScale scale;
   if (query.magnitude_bits != 0 && key.magnitude_bits != 0) {
-    const float mean_sum_squares = row_sum_squares([&](int c) { return plan.key_means[c]; });
     int query_h = query_norm_exponent(query, split);
-    int key_h = mean_sum_squares > 0.0f ? centred_key_norm_exponent(key, mean_sum_squares)
-                                        : squared_norm_exponent(key);
+    int key_h = sums.mean_squares > 0.0f ? centred_key_norm_exponent(key, sums.mean_squares)
+                                         : squared_norm_exponent(key);
     if (plan.rotated) {
       query_h += kRotatedQueryNormShift;
       key_h += kRotatedKeyNormShift;
@@ -230,6 +221,56 @@ OPENVC_HD constexpr ScorePlan plan_scores(const ScoreStatistics& statistics, std
   plan.query_multiplier = split.mantissa * exp2_int(split.exponent - scale.query_exponent);
   plan.key_multiplier = exp2_int(-scale.key_exponent);
   plan.score_exponent = scale.score_exponent;
+  return plan;
+}
+
+/// The sums of one head by a single thread; destroys the energies.
+OPENVC_HD constexpr ScoreSums sum_scores(float* query_energies, float* key_energies,
+                                         const float* products, const int* ranks,
+                                         const float* key_means) {
+  ScoreSums sums;
+  for (int i = 0; i < kExtraStepChoices; ++i) {
+    float left[kHeadDim] = {};
+    for (int c = 0; c < kHeadDim; ++c) {
+      left[c] = has_residual_columns(ranks[c], extra_step_choice(i)) ? 0.0f : products[c];
+    }
+    sums.uncovered[i] = sum_balanced(left, kHeadDim);
+  }
+  sums.query_energy = sum_balanced(query_energies, kHeadDim);
+  sums.key_energy = sum_balanced(key_energies, kHeadDim);
+  sums.mean_squares = row_sum_squares([&](int c) { return key_means[c]; });
+  return sums;
+}
+
+/// The whole plan of one head.
+OPENVC_HD constexpr ScorePlan plan_scores(const ScoreStatistics& statistics, std::int64_t queries,
+                                          std::int64_t keys, float softmax_scale,
+                                          const NumericOptions& options) {
+  const Extent& query = statistics.query;
+  const Extent& key = statistics.key;
+  ScorePlan plan;
+  ScoreSums sums;
+  int ranks[kHeadDim] = {};
+  if (query.finite() && key.finite()) {
+    const float gain = query_gain(softmax_scale);
+    float query_energies[kHeadDim] = {};
+    float key_energies[kHeadDim] = {};
+    float products[kHeadDim] = {};
+    for (int c = 0; c < kHeadDim; ++c) {
+      plan.key_means[c] = key_mean(statistics.key_sums[c], keys, key, options.smooth_keys);
+      query_energies[c] = query_energy(statistics.query_squares[c], queries, gain);
+      key_energies[c] = key_energy(statistics.key_squares[c], keys, plan.key_means[c]);
+      products[c] = query_energies[c] * key_energies[c];
+    }
+    for (int c = 0; c < kHeadDim; ++c) ranks[c] = energy_rank(products, c);
+    sums = sum_scores(query_energies, key_energies, products, ranks, plan.key_means);
+  }
+  static_cast<ScoreDecision&>(plan) = decide_scores(query, key, sums, softmax_scale, options);
+  for (int c = 0; c < kHeadDim; ++c) {
+    if (has_residual_columns(ranks[c], plan.extra_steps)) {
+      plan.residual_channels[ranks[c]] = static_cast<std::uint8_t>(c);
+    }
+  }
   return plan;
 }
 

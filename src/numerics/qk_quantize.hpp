@@ -50,6 +50,11 @@ OPENVC_HD constexpr std::uint8_t encode_high(const Quantized& x) {
   return e4m3_encode(x.value * exp2_int(-kResidualBalance));
 }
 
+/// What removing the means of K takes from every score of a query, in nats; `dot` = q.mean.
+OPENVC_HD constexpr float smoothing_shift(float softmax_scale, float dot) {
+  return with_canonical_nan(softmax_scale * dot);
+}
+
 /// Byte offsets inside the 32 columns of a step for the channel at position 0..15 of that step.
 OPENVC_HD constexpr int query_low_column(int position) { return position; }
 OPENVC_HD constexpr int query_high_column(int position) {

@@ -26,11 +26,17 @@ OPENVC_HD constexpr float value_residual(float coordinate, std::uint8_t code) {
   return coordinate - e4m3_decode(code);
 }
 
-/// Order of repair: larger first, NaN before everything (its head is NaN anyway), ties by index.
+/// Orders like the energy of a token; all NaNs are alike and above everything (their head is NaN
+/// anyway).
+OPENVC_HD constexpr std::uint32_t repair_order(float energy) {
+  return magnitude_bits(with_canonical_nan(energy));
+}
+
+/// Order of repair: larger first, ties by index.
 OPENVC_HD constexpr bool repairs_before(float score_a, std::int64_t token_a, float score_b,
                                         std::int64_t token_b) {
-  const std::uint32_t a = magnitude_bits(score_a);
-  const std::uint32_t b = magnitude_bits(score_b);
+  const std::uint32_t a = repair_order(score_a);
+  const std::uint32_t b = repair_order(score_b);
   return a != b ? a > b : token_a < token_b;
 }
 

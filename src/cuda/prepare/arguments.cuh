@@ -42,7 +42,7 @@ struct Arguments {
   float softmax_scale;
   NumericOptions numerics;
   bool with_log_sum_exp;
-  bool tiles_grouped;  // reduce_tiles() has filled the workspace's groups
+  int levels;  // of the tree over tiles that reduce_tiles() has done
 
   [[nodiscard]] __device__ HeadPlan& plan(std::int64_t bh) const {
     return reinterpret_cast<HeadPlan*>(workspace + workspace_layout.plans)[bh];
@@ -63,6 +63,15 @@ struct Arguments {
     const std::int64_t row =
         (statistic * heads_per_round + head) * workspace_layout.tile_groups() + group;
     return reinterpret_cast<float*>(workspace + workspace_layout.groups) + row * numerics::kHeadDim;
+  }
+  /// Where the results of the last level are: the two tables take turns.
+  [[nodiscard]] __device__ const float* rows(int statistic, std::int64_t head) const {
+    return levels % 2 == 0 ? columns(statistic, head, 0) : groups(statistic, head, 0);
+  }
+  /// How many rows `tiles` rows have become.
+  [[nodiscard]] OPENVC_HD std::int64_t rows_left(std::int64_t tiles) const {
+    for (int i = 0; i < levels; ++i) tiles = numerics::ceil_div(tiles, numerics::kReductionGroup);
+    return tiles;
   }
   [[nodiscard]] __device__ std::uint32_t* extents(int statistic, std::int64_t head) const {
     return reinterpret_cast<std::uint32_t*>(workspace + workspace_layout.extents) +

@@ -6,50 +6,54 @@
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/prepare/statistics.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/load.cuh"
 #include "numerics/flush.hpp"
 #include "numerics/plan.hpp"
 #include "numerics/v_quantize.hpp"
 #include "schedule/prepared_layout.hpp"
 
-// Between the passes: one thread block per head finishes its statistics and plans it. The functions
-// of numerics/plan.hpp are spread over the threads, one channel each; their bits are kept.
+// Between the passes: two thread blocks per head, one for Q and K and one for V, finish the
+// statistics and plan the head. Nothing else runs meanwhile, so every step is spread over as many
+// threads as it has independent parts.
 namespace openvc::cuda::prepare {
 
-inline constexpr int kFinishThreads = kColumnStatistics * numerics::kHeadDim;
-inline constexpr int kFinishWarps = kFinishThreads / kWarp;
+/// What a thread block works on.
+enum FinishPart : int { kScores, kValues, kFinishParts };
+inline constexpr int kPartStatistics = 3;
+static_assert(kQuerySquares == 0 && kKeySums == 1 && kKeySquares == 2);
+static_assert(kValueSums == kPartStatistics && kValueMax == 4 && kValueMin == 5);
+
+/// A warp covers the 128 channels of one statistic, four per thread, and two of the sixteen lanes
+/// of a canonical group.
+inline constexpr int kLanePairs = numerics::kReductionLanes / 2;
+inline constexpr int kColumnWarps = kPartStatistics * kLanePairs;
+static_assert(kLanePairs == kTileWarps && numerics::kHeadDim == 4 * kWarp);
+/// Next to them, a warp per extent.
+inline constexpr int kExtentWarps = kValueMagnitude;
+inline constexpr int kFinishThreads = (kColumnWarps + kExtentWarps) * kWarp;
+
 inline constexpr int kChannelWarps = numerics::kHeadDim / kWarp;
 
 /// Sums over the channels of a head that its plan needs.
 enum PlanSum : int {
-  kUncovered,  // products of energies left by the i-th choice of extra steps
-  kQueryEnergy = kUncovered + 4,
+  kUncovered,
+  kQueryEnergy = kUncovered + numerics::kExtraStepChoices,
   kKeyEnergy,
   kFlushProducts,
   kFlushSquares,
   kPlanSums
 };
-/// Choices of extra steps, in the order in which they are considered: 0, 1, 2, 4.
-inline constexpr int kStepChoices = kQueryEnergy - kUncovered;
-OPENVC_HD constexpr int step_choice(int i) { return i < 3 ? i : numerics::kMaxExtraSteps; }
-static_assert([] {
-  int choices = 0;
-  for (int steps = 0; steps <= numerics::kMaxExtraSteps; ++steps) {
-    if (!numerics::is_extra_step_choice(steps)) continue;
-    if (choices == kStepChoices || step_choice(choices++) != steps) return false;
-  }
-  return choices == kStepChoices;
-}());
 
 struct FinishStorage {
+  alignas(16) float columns[kPartStatistics][kLanePairs][numerics::kHeadDim];
   alignas(16) float key_means[numerics::kHeadDim];
-  float totals[kColumnStatistics][numerics::kHeadDim];
-  float products[numerics::kHeadDim];
+  alignas(16) float products[numerics::kHeadDim];
+  std::int32_t before[kChannelWarps][numerics::kHeadDim];
   float plan_sums[kPlanSums][kChannelWarps];
-  float flush_sums[numerics::kFlushSamples / kWarp];
-  float flushes[numerics::kFlushSamples];
+  float mean_squares;
   std::uint32_t extents[kExtentStatistics];
-  std::uint32_t spread_bits;
-  float mean_sum_squares;
+  std::uint32_t spreads[kChannelWarps];
 
   [[nodiscard]] __device__ numerics::Extent query() const {
     return {extents[kQueryMagnitude], __uint_as_float(extents[kQueryRowSquares])};
@@ -64,297 +68,288 @@ struct FinishStorage {
   }
 };
 
-/// The upper levels of the canonical tree: thread (statistic, channel) does its own column.
-__device__ __forceinline__ float finish_column(const Arguments& a, std::int64_t head, int statistic,
-                                               int channel) {
-  std::int64_t rows = a.workspace_layout.tiles_of(statistic);
-  float* column = a.columns(statistic, head, 0) + channel;
-  if (a.tiles_grouped) {
-    rows = numerics::ceil_div(rows, numerics::kReductionGroup);
-    column = a.groups(statistic, head, 0) + channel;
-  }
-  while (rows > 1) {
-    const std::int64_t groups = numerics::ceil_div(rows, numerics::kReductionGroup);
-    for (std::int64_t group = 0; group < groups; ++group) {
-      const std::int64_t first = group * numerics::kReductionGroup;
-      const std::int64_t left = rows - first;
-      const int count =
-          left < numerics::kReductionGroup ? static_cast<int>(left) : numerics::kReductionGroup;
-      column[group * numerics::kHeadDim] =
-          reduce_rows(statistic, column + first * numerics::kHeadDim, count);
-    }
-    rows = groups;
-  }
-  return column[0];
+__device__ __forceinline__ float4 as_floats(const uint4& bits) {
+  return {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z),
+          __uint_as_float(bits.w)};
 }
 
-__device__ __forceinline__ void finish_extents(const Arguments& a, std::int64_t head,
-                                               FinishStorage& shared) {
-  for (int statistic = 0; statistic < kExtentStatistics; ++statistic) {
-    const std::int64_t tiles = statistic <= kQueryRowSquares ? a.workspace_layout.query_tiles
-                                                             : a.workspace_layout.key_tiles;
-    const std::uint32_t* extents = a.extents(statistic, head);
-    std::uint32_t largest = 0;
-    for (std::int64_t tile = threadIdx.x; tile < tiles; tile += kFinishThreads) {
-      largest = extents[tile] > largest ? extents[tile] : largest;
-    }
-    largest = __reduce_max_sync(kAllLanes, largest);
-    if (threadIdx.x % kWarp == 0 && largest != 0) atomicMax(&shared.extents[statistic], largest);
-  }
+template <class Combine>
+__device__ __forceinline__ float4 combine_quads(const float4& a, const float4& b,
+                                                const Combine& combine) {
+  return {combine(a.x, b.x), combine(a.y, b.y), combine(a.z, b.z), combine(a.w, b.w)};
 }
 
-/// Writes plan, parameters and head rule of the scores, all but the tail correction, which it
-/// leaves to the caller. `c` is the thread's channel. Every thread returns the plan's scalars.
-struct ScoreDecision {
-  int extra_steps = 0;
-  bool rotated = false;
-  float score_error_variance = 0.0f;
-  numerics::ScoreScale scale;
-  float query_multiplier = 1.0f;
-  float key_multiplier = 1.0f;
+/// Lanes 2 pair and 2 pair + 1 of a group of `count` rows, joined. `quads`: the thread's channels
+/// of row 0.
+template <class Combine>
+__device__ __forceinline__ float4 reduce_lane_pair(const float4* quads, int count, int pair,
+                                                   float identity, const Combine& combine) {
+  constexpr int kRowQuads = numerics::kHeadDim / 4;
+  constexpr int kRowsAtOnce = 4;  // of each lane: loads that are in flight together
+  const float4 none = make_float4(identity, identity, identity, identity);
+  float4 lanes[2] = {none, none};
+  for (int first = 2 * pair; first < count; first += kRowsAtOnce * numerics::kReductionLanes) {
+    float4 x[kRowsAtOnce][2];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+#pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        const int row = first + i * numerics::kReductionLanes + lane;
+        const uint4 quad = ptx::ld_global_v4(quads + row * kRowQuads, row < count);
+        x[i][lane] = row < count ? as_floats(quad) : none;
+      }
+    }
+    // The identity in place of rows that do not exist changes no bit: no sum is -0.
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+#pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        lanes[lane] = combine_quads(lanes[lane], x[i][lane], combine);
+      }
+    }
+  }
+  return combine_quads(lanes[0], lanes[1], combine);
+}
+
+/// The last level of the tree over tiles, up to eight partial results per channel.
+__device__ __forceinline__ void reduce_columns(const Arguments& a, std::int64_t head, int part,
+                                               int warp, FinishStorage& shared) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int pair = warp % kLanePairs;
+  const int index = warp / kLanePairs;
+  const int statistic = part * kPartStatistics + index;
+  const auto count = static_cast<int>(a.rows_left(a.workspace_layout.tiles_of(statistic)));
+  const float4* quads = reinterpret_cast<const float4*>(a.rows(statistic, head)) + lane;
+  float4 result;
+  if (statistic == kValueMax) {
+    result = reduce_lane_pair(quads, count, pair, -numerics::infinity(), Max{});
+  } else if (statistic == kValueMin) {
+    result = reduce_lane_pair(quads, count, pair, numerics::infinity(), Min{});
+  } else {
+    result = reduce_lane_pair(quads, count, pair, 0.0f, Add{});
+  }
+  reinterpret_cast<float4*>(shared.columns[index][pair])[lane] = result;
+}
+
+/// The maximum of one extent over all tiles; one warp.
+__device__ __forceinline__ void reduce_extent(const Arguments& a, std::int64_t head, int statistic,
+                                              FinishStorage& shared) {
+  const std::int64_t tiles =
+      statistic <= kQueryRowSquares ? a.workspace_layout.query_tiles : a.workspace_layout.key_tiles;
+  const std::uint32_t* extents = a.extents(statistic, head);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  std::uint32_t largest = 0;
+#pragma unroll 4
+  for (std::int64_t tile = lane; tile < tiles; tile += kWarp) {
+    largest = extents[tile] > largest ? extents[tile] : largest;
+  }
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (lane == 0) shared.extents[statistic] = largest;
+}
+
+/// Energies of one channel.
+struct ChannelEnergies {
+  float query = 0.0f;
+  float key = 0.0f;
+  float query_square = 0.0f;  // without the gain
 };
 
-/// numerics::choose_extra_steps and the rotation of numerics::plan_score_error, from sums that the
-/// thread block has formed.
-__device__ __forceinline__ void decide_steps(const Arguments& a, const FinishStorage& shared,
-                                             ScoreDecision& plan) {
-  const NumericOptions& options = a.numerics;
-  const Choice rotation =
-      numerics::can_rotate(shared.query(), shared.key()) ? options.rotation : Choice::never;
-  const int limit = rotation == Choice::always ? 0 : options.max_extra_steps;
-  const float price = options.score_error_target * options.score_error_target;
-  for (int i = 0; i < kStepChoices; ++i) {
-    const int steps = step_choice(i);
-    if (steps > limit) break;
-    const float variance = numerics::kProductErrorVariance * shared.plan_sum(kUncovered + i);
-    const float cost = price * static_cast<float>(steps - plan.extra_steps);
-    const bool better =
-        !numerics::is_finite(variance) || variance + cost < plan.score_error_variance;
-    if (steps > 0 && !better) continue;
-    plan.extra_steps = steps;
-    plan.score_error_variance = variance;
-  }
-  if (rotation == Choice::never || plan.extra_steps > 0) return;
-  const float rotated_variance =
-      numerics::kProductErrorVariance * (numerics::clamp_energy(shared.plan_sum(kQueryEnergy)) /
-                                         static_cast<float>(numerics::kHeadDim) *
-                                         numerics::clamp_energy(shared.plan_sum(kKeyEnergy)));
-  plan.rotated = rotation == Choice::always ||
-                 rotated_variance < numerics::kRotationVarianceShare * plan.score_error_variance;
-  if (plan.rotated) plan.score_error_variance = rotated_variance;
-}
-
-/// The scalars of numerics::plan_scores.
-__device__ __forceinline__ ScoreDecision decide_scores(const Arguments& a,
-                                                       const FinishStorage& shared) {
-  ScoreDecision plan;
-  const numerics::Extent query = shared.query();
+__device__ __forceinline__ ChannelEnergies channel_energies(const Arguments& a, int c,
+                                                            FinishStorage& shared) {
   const numerics::Extent key = shared.key();
-  if (!query.finite()) plan.query_multiplier = numerics::quiet_nan();
-  if (!key.finite()) plan.key_multiplier = numerics::quiet_nan();
-  if (!query.finite() || !key.finite()) return plan;
-  decide_steps(a, shared, plan);
-  const numerics::SplitGain split = numerics::split_gain(numerics::query_gain(a.softmax_scale));
-  if (query.magnitude_bits != 0 && key.magnitude_bits != 0) {
-    int query_h = numerics::query_norm_exponent(query, split);
-    int key_h = shared.mean_sum_squares > 0.0f
-                    ? numerics::centred_key_norm_exponent(key, shared.mean_sum_squares)
-                    : numerics::squared_norm_exponent(key);
-    if (plan.rotated) {
-      query_h += numerics::kRotatedQueryNormShift;
-      key_h += numerics::kRotatedKeyNormShift;
-    }
-    plan.scale = numerics::score_scale(query_h, key_h, split.exponent);
+  const bool finite = shared.query().finite() && key.finite();
+  const float query_squares = join_warps(shared.columns[kQuerySquares], c, Add{});
+  const float key_sum = join_warps(shared.columns[kKeySums], c, Add{});
+  const float key_squares = join_warps(shared.columns[kKeySquares], c, Add{});
+  const float mean =
+      finite ? numerics::key_mean(key_sum, a.problem.keys, key, a.numerics.smooth_keys) : 0.0f;
+  ChannelEnergies energies;
+  energies.query = numerics::query_energy(query_squares, a.problem.queries,
+                                          numerics::query_gain(a.softmax_scale));
+  energies.query_square = numerics::query_energy(query_squares, a.problem.queries, 1.0f);
+  energies.key = numerics::key_energy(key_squares, a.problem.keys, mean);
+  shared.key_means[c] = mean;
+  shared.products[c] = energies.query * energies.key;
+  return energies;
+}
+
+/// One warp's share of numerics::energy_rank: the channels that the warp's number selects.
+__device__ __forceinline__ int count_before_in_slice(const FinishStorage& shared, int slice,
+                                                     int c) {
+  float energies[kWarp];
+  const auto* quads = reinterpret_cast<const float4*>(shared.products + slice * kWarp);
+#pragma unroll
+  for (int i = 0; i < kWarp / 4; ++i) {
+    const float4 quad = quads[i];
+    energies[4 * i] = quad.x;
+    energies[4 * i + 1] = quad.y;
+    energies[4 * i + 2] = quad.z;
+    energies[4 * i + 3] = quad.w;
   }
-  plan.query_multiplier =
-      split.mantissa * numerics::exp2_int(split.exponent - plan.scale.query_exponent);
-  plan.key_multiplier = numerics::exp2_int(-plan.scale.key_exponent);
-  return plan;
+  return numerics::count_before(energies, slice * kWarp, kWarp, c, shared.products[c]);
 }
 
-/// numerics::flush_model from sums that the thread block has formed.
-__device__ __forceinline__ numerics::FlushModel make_flush_model(const Arguments& a,
-                                                                 const FinishStorage& shared) {
-  numerics::FlushModel model;
-  const numerics::Extent query = shared.query();
-  const numerics::Extent key = shared.key();
-  if (query.magnitude_bits == 0 || key.magnitude_bits == 0) return model;
-  if (!numerics::has_safe_squares(query) || !numerics::has_safe_squares(key)) return model;
-  model.variance_per_square = a.softmax_scale * a.softmax_scale * shared.plan_sum(kFlushProducts) /
-                              shared.plan_sum(kFlushSquares);
-  model.log_keys = numerics::log_of_count(a.problem.keys);
-  model.code_gain = a.softmax_scale;
-  return model;
-}
-
-/// Predicted flush of the sampled queries, sixteen threads a sample.
-template <ElementType kType, bool kAligned>
-__device__ __forceinline__ void sample_flush(const Arguments& a, std::int64_t bh,
+/// One warp's part of the sums over the channels.
+__device__ __forceinline__ void sum_channels(const ChannelEnergies& energies, int rank, int c,
                                              FinishStorage& shared) {
-  constexpr int kSamplesAtOnce = kFinishThreads / kRowThreads;
-  const numerics::FlushModel model = make_flush_model(a, shared);
-  const bool has_own_key = a.problem.queries == a.problem.keys;
-  const int count = numerics::flush_sample_count(a.problem.queries);
-  const int chunk = static_cast<int>(threadIdx.x) % kRowThreads;
-  const std::byte* queries = a.q.head(bh, a.problem.heads);
-  const std::byte* keys = a.k.head(bh, a.problem.heads);
-  Chunk means;
-  load_table(shared.key_means, chunk, means);
-  for (int first = 0; first < count; first += kSamplesAtOnce) {
-    const int sample = first + static_cast<int>(threadIdx.x) / kRowThreads;
-    const std::int64_t token =
-        numerics::flush_sample_query(sample < count ? sample : count - 1, a.problem.queries);
-    Chunk query;
-    to_floats<kType>(load_chunk<kType, kAligned>(queries + token * a.q.row_stride, chunk), query);
-    float own_score = -numerics::infinity();
-    if (has_own_key) {
-      Chunk key;
-      to_floats<kType>(load_chunk<kType, kAligned>(keys + token * a.k.row_stride, chunk), key);
+  float terms[kPlanSums];
 #pragma unroll
-      for (int c = 0; c < kChunkChannels; ++c) key[c] = key[c] - means[c];
-      own_score = row_dot(query, key);
-    }
-    const float sum_squares = row_dot(query, query);
-    if (chunk == 0 && sample < count) {
-      shared.flushes[sample] = numerics::row_flush(model, sum_squares, own_score);
-    }
+  for (int i = 0; i < numerics::kExtraStepChoices; ++i) {
+    const bool covered = numerics::has_residual_columns(rank, numerics::extra_step_choice(i));
+    terms[kUncovered + i] = covered ? 0.0f : shared.products[c];
+  }
+  terms[kQueryEnergy] = energies.query;
+  terms[kKeyEnergy] = energies.key;
+  terms[kFlushProducts] = energies.query_square * energies.key;
+  terms[kFlushSquares] = energies.query_square;
+#pragma unroll
+  for (int i = 0; i < kPlanSums; ++i) {
+    const float sum = sum_lanes<kWarp>(terms[i]);
+    if (c % kWarp == 0) shared.plan_sums[i][c / kWarp] = sum;
   }
 }
 
-/// numerics::flush_rms. All threads; the caller synchronises before.
-__device__ __forceinline__ float flush_rms(const Arguments& a, FinishStorage& shared) {
-  if (threadIdx.x < numerics::kFlushSamples) {
-    const float flush = shared.flushes[threadIdx.x];
-    const float sum = sum_lanes<kWarp>(flush * flush);
-    if (threadIdx.x % kWarp == 0) shared.flush_sums[threadIdx.x / kWarp] = sum;
-  }
-  __syncthreads();
-  float sums[numerics::kFlushSamples / kWarp];
+__device__ __forceinline__ numerics::ScoreDecision decide_scores(const Arguments& a,
+                                                                 const FinishStorage& shared) {
+  numerics::ScoreSums sums;
 #pragma unroll
-  for (int i = 0; i < numerics::kFlushSamples / kWarp; ++i) sums[i] = shared.flush_sums[i];
-  const int count = numerics::flush_sample_count(a.problem.queries);
-  return sqrtf(numerics::sum_balanced(sums, numerics::kFlushSamples / kWarp) /
-               static_cast<float>(count));
+  for (int i = 0; i < numerics::kExtraStepChoices; ++i) {
+    sums.uncovered[i] = shared.plan_sum(kUncovered + i);
+  }
+  sums.query_energy = shared.plan_sum(kQueryEnergy);
+  sums.key_energy = shared.plan_sum(kKeyEnergy);
+  sums.mean_squares = shared.mean_squares;
+  return numerics::decide_scores(shared.query(), shared.key(), sums, a.softmax_scale, a.numerics);
 }
 
-/// Grid (heads of the round), kFinishThreads threads.
-template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kFinishThreads)
-    finish_statistics(const __grid_constant__ Arguments a) {
-  __shared__ FinishStorage shared;
-  const std::int64_t head = blockIdx.x;
-  const std::int64_t bh = a.first_head + head;
+/// Everything but the flush, which predict_flush() adds.
+__device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t bh,
+                                               const numerics::ScoreDecision& scores) {
+  const bool tail_correction = numerics::wants_tail_correction(a.numerics.tail_correction, 0.0f);
+  HeadParameters& parameters = a.parameters(bh);
+  parameters.query_multiplier = scores.query_multiplier;
+  parameters.key_multiplier = scores.key_multiplier;
+  parameters.extra_steps = scores.extra_steps;
+  parameters.rotated = scores.rotated ? 1 : 0;
+  schedule::HeadRule rule;
+  rule.score_exponent = static_cast<std::uint8_t>(scores.score_exponent);
+  rule.extra_steps = static_cast<std::uint8_t>(scores.extra_steps);
+  rule.tail_correction = tail_correction ? 1 : 0;
+  a.section<schedule::HeadRule>(a.block_layout.head_rules)[bh] = rule;
+  HeadPlan plan;
+  plan.extra_steps = scores.extra_steps;
+  plan.rotated = scores.rotated;
+  plan.tail_correction = tail_correction;
+  plan.score_exponent = scores.score_exponent;
+  plan.predicted_score_error = sqrtf(scores.score_error_variance);
+  a.plan(bh) = plan;
+}
+
+/// Plan of Q and K. All threads of the block; the columns and extents are in shared memory.
+__device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t bh,
+                                              FinishStorage& shared) {
   const int c = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
-  const int statistic = static_cast<int>(threadIdx.x) / numerics::kHeadDim;
-  const bool is_channel = statistic == 0;
-  if (threadIdx.x < kExtentStatistics) shared.extents[threadIdx.x] = 0;
-  if (threadIdx.x < numerics::kFlushSamples) shared.flushes[threadIdx.x] = 0.0f;
-  if (threadIdx.x == 0) shared.spread_bits = 0;
+  const int slice = static_cast<int>(threadIdx.x) / numerics::kHeadDim;
+  const bool is_channel = slice == 0;
+  HeadParameters& parameters = a.parameters(bh);
+  ChannelEnergies energies;
+  if (is_channel) energies = channel_energies(a, c, shared);
   __syncthreads();
-
-  shared.totals[statistic][c] = finish_column(a, head, statistic, c);
-  finish_extents(a, head, shared);
-  __syncthreads();
-
-  const numerics::Extent query = shared.query();
-  const numerics::Extent key = shared.key();
-  const bool finite = query.finite() && key.finite();
-  const float gain = numerics::query_gain(a.softmax_scale);
-  float query_energy = 0.0f;
-  float key_energy = 0.0f;
-  float flush_square = 0.0f;
-  float product = 0.0f;
-  numerics::ChannelRange range;
-  float value_mean = 0.0f;
-  float spread = 0.0f;
-  if (is_channel) {
-    const float mean = finite ? numerics::key_mean(shared.totals[kKeySums][c], a.problem.keys, key,
-                                                   a.numerics.smooth_keys)
-                              : 0.0f;
-    shared.key_means[c] = mean;
-    query_energy = numerics::query_energy(shared.totals[kQuerySquares][c], a.problem.queries, gain);
-    flush_square = numerics::query_energy(shared.totals[kQuerySquares][c], a.problem.queries, 1.0f);
-    key_energy = numerics::key_energy(shared.totals[kKeySquares][c], a.problem.keys, mean);
-    product = query_energy * key_energy;
-    shared.products[c] = product;
-    range = {shared.totals[kValueSums][c], shared.totals[kValueMax][c],
-             shared.totals[kValueMin][c]};
-    value_mean = a.numerics.centre_values ? numerics::channel_mean(range, a.problem.keys) : 0.0f;
-    spread = numerics::channel_spread(range, value_mean);
-    // A spread is not negative, so its bits order like the number.
-    const std::uint32_t bits = __float_as_uint(spread) & ~numerics::kFloatSignMask;
-    const std::uint32_t largest = __reduce_max_sync(kAllLanes, bits);
-    if (threadIdx.x % kWarp == 0) atomicMax(&shared.spread_bits, largest);
-  }
-  __syncthreads();
-
-  int rank = 0;
-  if (is_channel) {
-    rank = numerics::energy_rank(shared.products, c);
-    float terms[kPlanSums];
-#pragma unroll
-    for (int i = 0; i < kStepChoices; ++i) {
-      const bool covered = rank < step_choice(i) * numerics::kResidualChannelsPerStep;
-      terms[kUncovered + i] = covered ? 0.0f : product;
-    }
-    terms[kQueryEnergy] = query_energy;
-    terms[kKeyEnergy] = key_energy;
-    terms[kFlushProducts] = flush_square * key_energy;
-    terms[kFlushSquares] = flush_square;
-#pragma unroll
-    for (int i = 0; i < kPlanSums; ++i) {
-      const float sum = sum_lanes<kWarp>(terms[i]);
-      if (threadIdx.x % kWarp == 0) shared.plan_sums[i][threadIdx.x / kWarp] = sum;
-    }
-  } else if (threadIdx.x / kWarp == kChannelWarps) {
+  constexpr int kMeanWarp = kChannelWarps * kChannelWarps;  // behind the warps that rank
+  if (slice < kChannelWarps) {
+    shared.before[slice][c] = count_before_in_slice(shared, slice, c);
+  } else if (threadIdx.x / kWarp == kMeanWarp) {
     Chunk means;
     load_table(shared.key_means, static_cast<int>(threadIdx.x) % kRowThreads, means);
-    const float sum_squares = row_dot(means, means);
-    if (threadIdx.x % kWarp == 0) shared.mean_sum_squares = sum_squares;
+    const float squares = row_dot(means, means);
+    if (threadIdx.x % kWarp == 0) shared.mean_squares = squares;
   }
   __syncthreads();
-
-  if (finite) sample_flush<kType, kAligned>(a, bh, shared);
-  __syncthreads();
-  const float flush = flush_rms(a, shared);
-  const ScoreDecision scores = decide_scores(a, shared);
-  HeadParameters& parameters = a.parameters(bh);
+  int rank = 0;
   if (is_channel) {
-    if (rank < scores.extra_steps * numerics::kResidualChannelsPerStep) {
+#pragma unroll
+    for (int i = 0; i < kChannelWarps; ++i) rank += shared.before[i][c];
+    sum_channels(energies, rank, c, shared);
+  }
+  __syncthreads();
+  if (is_channel) {
+    const numerics::ScoreDecision scores = decide_scores(a, shared);
+    if (numerics::has_residual_columns(rank, scores.extra_steps)) {
       parameters.residual_channels[rank] = static_cast<std::uint8_t>(c);
     }
     parameters.key_means[c] = shared.key_means[c];
-    if (a.numerics.value_scale == ValueScale::per_head)
-      spread = __uint_as_float(shared.spread_bits);
-    const numerics::ChannelCode code = numerics::channel_code(
-        value_mean, spread, shared.extents[kValueMagnitude] < numerics::kFloatInfinityBits);
-    parameters.value_means[c] = code.mean;
-    parameters.value_scales[c] = code.scale;
-    parameters.value_multipliers[c] = code.multiplier;
-    a.section<float>(a.block_layout.value_means)[bh * numerics::kHeadDim + c] = code.mean;
-    a.section<float>(a.block_layout.value_scales)[bh * numerics::kHeadDim + c] = code.scale;
+    if (threadIdx.x == 0) write_decision(a, bh, scores);
+  } else if (threadIdx.x == numerics::kHeadDim) {
+    const numerics::Extent query = shared.query();
+    const numerics::Extent key = shared.key();
+    parameters.finite = query.finite() && key.finite() ? 1 : 0;
+    parameters.flush = numerics::flush_model(
+        query, key, {shared.plan_sum(kFlushProducts), shared.plan_sum(kFlushSquares)},
+        a.problem.keys, a.softmax_scale);
   }
-  if (threadIdx.x == 0) {
-    const Choice tail = a.numerics.tail_correction;
-    const bool tail_correction =
-        tail == Choice::automatic ? flush > numerics::kFlushLimit : tail == Choice::always;
-    parameters.query_multiplier = scores.query_multiplier;
-    parameters.key_multiplier = scores.key_multiplier;
-    parameters.extra_steps = scores.extra_steps;
-    parameters.rotated = scores.rotated ? 1 : 0;
-    schedule::HeadRule rule;
-    rule.score_exponent = static_cast<std::uint8_t>(scores.scale.score_exponent);
-    rule.extra_steps = static_cast<std::uint8_t>(scores.extra_steps);
-    rule.tail_correction = tail_correction ? 1 : 0;
-    a.section<schedule::HeadRule>(a.block_layout.head_rules)[bh] = rule;
-    HeadPlan plan;
-    plan.extra_steps = scores.extra_steps;
-    plan.rotated = scores.rotated;
-    plan.tail_correction = tail_correction;
-    plan.score_exponent = scores.scale.score_exponent;
-    plan.predicted_score_error = sqrtf(scores.score_error_variance);
-    plan.predicted_flush = flush;
-    a.plan(bh) = plan;
+}
+
+/// Scales and means of V. All threads of the block.
+__device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t bh,
+                                              FinishStorage& shared) {
+  const auto c = static_cast<int>(threadIdx.x);
+  const bool is_channel = c < numerics::kHeadDim;
+  float mean = 0.0f;
+  float spread = 0.0f;
+  if (is_channel) {
+    const numerics::ChannelRange range{
+        join_warps(shared.columns[kValueSums - kPartStatistics], c, Add{}),
+        join_warps(shared.columns[kValueMax - kPartStatistics], c, Max{}),
+        join_warps(shared.columns[kValueMin - kPartStatistics], c, Min{})};
+    mean = a.numerics.centre_values ? numerics::channel_mean(range, a.problem.keys) : 0.0f;
+    spread = numerics::channel_spread(range, mean);
+    // A spread is not negative, so its bits order like the number.
+    const std::uint32_t bits = __float_as_uint(spread) & ~numerics::kFloatSignMask;
+    const std::uint32_t largest = __reduce_max_sync(kAllLanes, bits);
+    if (c % kWarp == 0) shared.spreads[c / kWarp] = largest;
+  }
+  __syncthreads();
+  if (!is_channel) return;
+  if (a.numerics.value_scale == ValueScale::per_head) {
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < kChannelWarps; ++i) {
+      largest = shared.spreads[i] > largest ? shared.spreads[i] : largest;
+    }
+    spread = __uint_as_float(largest);
+  }
+  const bool finite = shared.extents[kValueMagnitude] < numerics::kFloatInfinityBits;
+  const numerics::ChannelCode code = numerics::channel_code(mean, spread, finite);
+  HeadParameters& parameters = a.parameters(bh);
+  parameters.value_means[c] = code.mean;
+  parameters.value_scales[c] = code.scale;
+  parameters.value_multipliers[c] = code.multiplier;
+  a.section<float>(a.block_layout.value_means)[bh * numerics::kHeadDim + c] = code.mean;
+  a.section<float>(a.block_layout.value_scales)[bh * numerics::kHeadDim + c] = code.scale;
+}
+
+/// Grid (kFinishParts, heads of the round), kFinishThreads threads.
+static __global__ void __launch_bounds__(kFinishThreads)
+    finish_statistics(const __grid_constant__ Arguments a) {
+  __shared__ FinishStorage shared;
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  const auto part = static_cast<int>(blockIdx.x);
+  const std::int64_t head = blockIdx.y;
+  const std::int64_t bh = a.first_head + head;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (warp < kColumnWarps) {
+    reduce_columns(a, head, part, warp, shared);
+  } else if (part == kScores) {
+    reduce_extent(a, head, warp - kColumnWarps, shared);
+  } else if (warp == kColumnWarps) {
+    reduce_extent(a, head, kValueMagnitude, shared);
+  }
+  __syncthreads();
+  if (part == kScores) {
+    finish_scores(a, bh, shared);
+  } else {
+    finish_values(a, bh, shared);
   }
 }
 

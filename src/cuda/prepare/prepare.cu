@@ -17,7 +17,7 @@ namespace {
 template <ElementType kType, bool kAligned>
 void launch_round(const Arguments& a, cudaStream_t stream) {
   launch_statistics<kType, kAligned>(a, stream);
-  launch_finish<kType, kAligned>(a, stream);
+  launch_finish(a, stream);
   launch_quantize<kType, kAligned>(a, stream);
   launch_repair<kType, kAligned>(a, stream);
 }
@@ -53,7 +53,6 @@ void launch(const Request& request, std::byte* block, std::byte* workspace, void
     } else {
       launch_round<false>(request.q.type, a, queue);
     }
-    check(cudaGetLastError(), "launching the input preparation");
   }
 }
 

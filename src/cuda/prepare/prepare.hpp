@@ -35,7 +35,9 @@ std::size_t workspace_bytes(const Request& request);
 /// schedule::kSectionAlignment, contents undefined on entry.
 ///
 /// Allocates nothing, waits for nothing, can be captured into a CUDA graph; a replay reads the
-/// inputs anew. Throws openvc::Error.
+/// inputs anew. A kernel behind it waits for it as for any other; one that is launched as a
+/// programmatic dependent may start early and has to call ptx::griddepcontrol_wait(). Throws
+/// openvc::Error.
 void launch(const Request& request, std::byte* block, std::byte* workspace, void* stream);
 
 /// Copies the plan of every head (batch * heads of them) out of the workspace of a launch(). Waits

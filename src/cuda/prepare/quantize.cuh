@@ -5,14 +5,16 @@
 #include <cstdint>
 
 #include "cuda/prepare/arguments.cuh"
+#include "cuda/prepare/predict_flush.cuh"
 #include "cuda/prepare/quantize_values.cuh"
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/prepare/statistics.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
 #include "numerics/hadamard.hpp"
 #include "numerics/qk_quantize.hpp"
 
 // The second pass over the inputs: every thread block writes one tile of one section, padding
-// included.
+// included. Its elements are on their way before the plans of the heads are finished.
 namespace openvc::cuda::prepare {
 
 /// Residual columns of one step of a tile, [row][column].
@@ -22,6 +24,7 @@ static_assert(sizeof(ColumnTile) == kTileThreads * sizeof(uint4), "one store per
 union QuantizeStorage {
   alignas(16) ColumnTile columns;
   alignas(16) ValueTile values;
+  FlushStorage flush;
 };
 
 /// What distinguishes the tiles of Q and K.
@@ -30,7 +33,6 @@ struct ScoreTile {
   std::int64_t row_stride;
   int count;  // rows that hold tokens
   std::byte* codes;
-  float multiplier;
 };
 
 /// Writes rows a and b, 16 bytes per thread: of two neighbours with 8 codes of both rows each, one
@@ -55,8 +57,9 @@ __device__ __forceinline__ int source_row(int row, int count) {
 /// Residual columns of all steps. `columns(step)` is where the tile's rows of a step go.
 template <ElementType kType, bool kQuery, class Columns>
 __device__ __forceinline__ void write_columns(const ScoreTile& tile,
-                                              const HeadParameters& parameters, int max_extra_steps,
-                                              ColumnTile& shared, const Columns& columns) {
+                                              const HeadParameters& parameters, float multiplier,
+                                              int max_extra_steps, ColumnTile& shared,
+                                              const Columns& columns) {
   static_assert(numerics::kResidualChannelsPerStep == kRowThreads, "one position per thread");
   const TileThread thread;
   const int position = thread.chunk;
@@ -82,7 +85,7 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile,
         float x = load_channel<kType>(
             tile.source + source_row<kQuery>(row, tile.count) * tile.row_stride, channel);
         if constexpr (!kQuery) x = x - mean;
-        const float scaled = x * tile.multiplier;
+        const float scaled = x * multiplier;
         const float value = decode_pair(ptx::cvt_rn_satfinite_e4m3x2_f32(scaled, 0.0f)).x;
         bytes = ptx::cvt_rn_satfinite_e4m3x2_f32(
             (scaled - value) * numerics::exp2_int(numerics::kResidualBalance),
@@ -97,7 +100,8 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile,
   }
 }
 
-/// Codes of a tile of Q or K; `shifts` takes softmax_scale q.mean of each query, or is null.
+/// Codes of a tile of Q or K; `shifts` takes the smoothing shift of each query, or is null. Waits
+/// for the grid before.
 template <ElementType kType, bool kAligned, bool kQuery>
 __device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
                                                   const HeadParameters& parameters,
@@ -107,14 +111,13 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int row = source_row<kQuery>(thread.row(i), tile.count);
-    if (!kQuery || row < tile.count) {
-      raw[i] = load_chunk<kType, kAligned>(tile.source + row * tile.row_stride, thread.chunk);
-    } else {
-      raw[i] = {};
-    }
+    raw[i] = load_chunk<kType, kAligned>(tile.source + row * tile.row_stride, thread.chunk,
+                                         !kQuery || row < tile.count);
   }
+  ptx::griddepcontrol_wait();
   Chunk means;
   load_table(parameters.key_means, thread.chunk, means);
+  const float multiplier = kQuery ? parameters.query_multiplier : parameters.key_multiplier;
   const bool rotated = parameters.rotated != 0;
   uint2 codes[kRowsPerThread];
 #pragma unroll
@@ -124,10 +127,9 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
     to_floats<kType>(raw[i], x);
     if constexpr (kQuery) {
       if (shifts != nullptr) {
-        const float shift = softmax_scale * row_dot(x, means);
-        // One NaN for all backends.
+        const float dot = row_dot(x, means);
         if (thread.chunk == 0 && row < tile.count) {
-          shifts[row] = shift == shift ? shift : numerics::quiet_nan();
+          shifts[row] = numerics::smoothing_shift(softmax_scale, dot);
         }
       }
     } else {
@@ -138,7 +140,7 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
       rotate(x, thread.chunk, kQuery ? numerics::kQueryRotationScale : numerics::kKeyRotationScale);
     }
 #pragma unroll
-    for (int c = 0; c < kChunkChannels; ++c) x[c] = x[c] * tile.multiplier;
+    for (int c = 0; c < kChunkChannels; ++c) x[c] = x[c] * multiplier;
     codes[i] = encode_chunk(x);
     if (kQuery && row >= tile.count) codes[i] = {0, 0};
   }
@@ -150,18 +152,23 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
   }
 }
 
-/// Grid (2 key blocks + padded query tiles, heads of the round), kTileThreads threads. V and K come
-/// first: the first pass has read them last.
+/// Grid (1 + 2 key blocks + padded query tiles, heads of the round), kTileThreads threads. V and K
+/// come first: the first pass has read them last.
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads)
     quantize_inputs(const __grid_constant__ Arguments a) {
   __shared__ QuantizeStorage shared;
+  ptx::griddepcontrol_launch_dependents();
   const schedule::Problem& problem = a.problem;
   const std::int64_t head = blockIdx.y;
   const std::int64_t bh = a.first_head + head;
   const HeadParameters& parameters = a.parameters(bh);
   const std::int64_t key_blocks = a.workspace_layout.key_tiles;
-  std::int64_t tile = blockIdx.x;
+  if (blockIdx.x == 0) {
+    predict_flush<kType, kAligned>(a, bh, shared.flush);
+    return;
+  }
+  std::int64_t tile = blockIdx.x - 1;
   if (tile < key_blocks) {
     const std::int64_t first = tile * kTileRows;
     const int count = rows_in_tile(problem.keys, tile);
@@ -176,23 +183,23 @@ __global__ void __launch_bounds__(kTileThreads)
   if (tile < key_blocks) {
     const std::int64_t first = tile * kTileRows;
     const ScoreTile keys{a.k.head(bh, problem.heads) + first * a.k.row_stride, a.k.row_stride,
-                         rows_in_tile(problem.keys, tile), a.key_row(bh, first),
-                         parameters.key_multiplier};
+                         rows_in_tile(problem.keys, tile), a.key_row(bh, first)};
     write_score_codes<kType, kAligned, false>(keys, parameters, a.softmax_scale, nullptr);
-    write_columns<kType, false>(keys, parameters, a.numerics.max_extra_steps, shared.columns,
+    write_columns<kType, false>(keys, parameters, parameters.key_multiplier,
+                                a.numerics.max_extra_steps, shared.columns,
                                 [&](int step) { return a.key_columns(step, bh, first); });
     return;
   }
   tile -= key_blocks;
   const std::int64_t first = tile * kTileRows;
   const ScoreTile queries{a.q.head(bh, problem.heads) + first * a.q.row_stride, a.q.row_stride,
-                          rows_in_tile(problem.queries, tile), a.query_row(bh, first),
-                          parameters.query_multiplier};
+                          rows_in_tile(problem.queries, tile), a.query_row(bh, first)};
   float* shifts = a.with_log_sum_exp ? a.section<float>(a.block_layout.smoothing_shifts) +
                                            bh * problem.queries + first
                                      : nullptr;
   write_score_codes<kType, kAligned, true>(queries, parameters, a.softmax_scale, shifts);
-  write_columns<kType, true>(queries, parameters, a.numerics.max_extra_steps, shared.columns,
+  write_columns<kType, true>(queries, parameters, parameters.query_multiplier,
+                             a.numerics.max_extra_steps, shared.columns,
                              [&](int step) { return a.query_columns(step, bh, first); });
 }
 

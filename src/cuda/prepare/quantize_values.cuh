@@ -7,6 +7,7 @@
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/prepare/workspace.hpp"
+#include "cuda/ptx/grid_dependency.cuh"
 #include "numerics/e4m3.hpp"
 #include "numerics/key_permutation.hpp"
 #include "numerics/v_quantize.hpp"
@@ -77,7 +78,7 @@ __device__ __forceinline__ uint4 weight_unit(int unit, int weights) {
 
 /// Writes a block of packed V. `row(i)` is the source of the tile's key i < count; keys below
 /// `weights` count in the denominator. `energies` is null or takes the energy of what rounding left
-/// of each key.
+/// of each key. Waits for the grid before.
 template <ElementType kType, bool kAligned, ValueContent kContent, class Row>
 __device__ __forceinline__ void write_value_tile(const Row& row, int count, int weights,
                                                  const HeadParameters& parameters, float* energies,
@@ -89,15 +90,16 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
 #pragma unroll
   for (int slot = 0; slot < kWordSlots; ++slot) {
     const int key = thread.key(slot);
-    if (key < count) {
-      present |= 0xFFu << (slot * 8);
-      const std::byte* source = row(key);
+    const bool exists = key < count;
+    if (exists) present |= 0xFFu << (slot * 8);
+    const std::byte* source = row(exists ? key : 0);
 #pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        raw[pass][slot] = load_chunk<kType, kAligned>(source, thread.chunk + pass * kChunksAtOnce);
-      }
+    for (int pass = 0; pass < kPasses; ++pass) {
+      raw[pass][slot] =
+          load_chunk<kType, kAligned>(source, thread.chunk + pass * kChunksAtOnce, exists);
     }
   }
+  ptx::griddepcontrol_wait();
   float key_energies[kWordSlots] = {};
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {

@@ -7,7 +7,9 @@
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/quantize_values.cuh"
 #include "cuda/prepare/row_chunk.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
 #include "numerics/bits.hpp"
+#include "numerics/repair.hpp"
 
 // V residual repair: the choice of the tokens, and the blocks of keys and values that they add.
 namespace openvc::cuda::prepare {
@@ -36,11 +38,6 @@ struct SelectStorage {
   std::uint32_t prefix;
   std::int32_t wanted;
 };
-
-/// Order of repair as an integer: larger first, and all NaNs alike before everything else.
-__device__ __forceinline__ std::uint32_t repair_bits(float energy) {
-  return energy == energy ? numerics::magnitude_bits(energy) : numerics::kFloatQuietNanBits;
-}
 
 __device__ __forceinline__ std::int32_t inclusive_scan(std::int32_t x) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -90,6 +87,8 @@ __device__ __forceinline__ void choose_bin(SelectStorage& shared, const Digit& d
 static __global__ void __launch_bounds__(kSelectThreads)
     select_repair_tokens(const __grid_constant__ Arguments a) {
   __shared__ SelectStorage shared;
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const float* energies = a.energies(blockIdx.x);
   const auto keys = static_cast<std::int32_t>(a.problem.keys);
   if (threadIdx.x == 0) {
@@ -106,7 +105,7 @@ static __global__ void __launch_bounds__(kSelectThreads)
     const std::uint32_t mask = (1u << d.bits) - 1u;
     for (std::int32_t key = static_cast<std::int32_t>(threadIdx.x); key < keys;
          key += kSelectThreads) {
-      const std::uint32_t bits = repair_bits(energies[key]);
+      const std::uint32_t bits = numerics::repair_order(energies[key]);
       if (bits >> (d.shift + d.bits) == prefix) atomicAdd(&shared.bins[bits >> d.shift & mask], 1u);
     }
     __syncthreads();
@@ -123,7 +122,7 @@ static __global__ void __launch_bounds__(kSelectThreads)
   const std::int32_t first = warp * range;
   const std::int32_t last = first + range < keys ? first + range : keys;
   const auto bits_of = [&](std::int32_t key) {
-    return key < last ? repair_bits(energies[key]) : 0u;
+    return key < last ? numerics::repair_order(energies[key]) : 0u;
   };
   std::int32_t larger = 0;
   std::int32_t ties = 0;
@@ -181,6 +180,8 @@ template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads)
     write_repair_rows(const __grid_constant__ Arguments a) {
   alignas(16) __shared__ ValueTile shared;
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const schedule::Problem& problem = a.problem;
   const std::int64_t head = blockIdx.y;
   const std::int64_t bh = a.first_head + head;

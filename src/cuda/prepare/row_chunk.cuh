@@ -6,6 +6,7 @@
 
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/ptx/half2.cuh"
+#include "cuda/ptx/load.cuh"
 #include "numerics/bits.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
@@ -31,22 +32,27 @@ struct RawChunk {
   std::uint32_t words[kWords] = {};
 };
 
-/// Loads chunk `chunk` of a row. `kAligned`: all rows start at multiples of 16 bytes.
+/// Loads chunk `chunk` of a row that exists if `present`, else zeros. `kAligned`: all rows start at
+/// multiples of 16 bytes.
 template <ElementType kType, bool kAligned>
-__device__ __forceinline__ RawChunk<kType> load_chunk(const std::byte* row, int chunk) {
+__device__ __forceinline__ RawChunk<kType> load_chunk(const std::byte* row, int chunk,
+                                                      bool present = true) {
   using Raw = RawChunk<kType>;
   Raw raw;
   const std::byte* data = row + chunk * static_cast<int>(sizeof(Raw));
   if constexpr (kAligned) {
 #pragma unroll
     for (int i = 0; i < Raw::kWords / 4; ++i) {
-      const uint4 quad = __ldg(reinterpret_cast<const uint4*>(data) + i);
+      const uint4 quad = ptx::ld_global_v4(data + i * sizeof(uint4), present);
       raw.words[4 * i] = quad.x;
       raw.words[4 * i + 1] = quad.y;
       raw.words[4 * i + 2] = quad.z;
       raw.words[4 * i + 3] = quad.w;
     }
-  } else if constexpr (kType == ElementType::float32) {
+    return raw;
+  }
+  if (!present) return raw;
+  if constexpr (kType == ElementType::float32) {
 #pragma unroll
     for (int i = 0; i < Raw::kWords; ++i) {
       raw.words[i] = __ldg(reinterpret_cast<const std::uint32_t*>(data) + i);

@@ -9,13 +9,16 @@
 
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/finish.cuh"
+#include "cuda/prepare/kernel_launch.hpp"
 #include "cuda/prepare/prepare.hpp"
 #include "cuda/prepare/quantize.cuh"
 #include "cuda/prepare/repair.cuh"
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/prepare/workspace.hpp"
 
-// The launches of one round of heads.
+// The launches of one round of heads. The first kernel of a round waits for everything before it;
+// each of the others starts while the one before it ends. All of them wait for that one, so what an
+// earlier kernel of the round has written is complete as well.
 namespace openvc::cuda::prepare {
 
 /// Grids count heads along an axis that has at most this many blocks.
@@ -63,8 +66,11 @@ inline Arguments make_arguments(const Request& request, std::byte* block, std::b
   a.softmax_scale = request.softmax_scale;
   a.numerics = request.numerics;
   a.with_log_sum_exp = request.with_log_sum_exp;
-  // One thread block per head does up to a group by itself in less time than a launch takes.
-  a.tiles_grouped = a.workspace_layout.tiles > numerics::kReductionGroup;
+  // The last level is left to finish_statistics().
+  for (std::int64_t rows = a.workspace_layout.tiles; rows > numerics::kReductionGroup;
+       rows = numerics::ceil_div(rows, numerics::kReductionGroup)) {
+    ++a.levels;
+  }
   return a;
 }
 
@@ -75,33 +81,39 @@ inline dim3 grid(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
 template <ElementType kType, bool kAligned>
 void launch_statistics(const Arguments& a, cudaStream_t stream) {
   const WorkspaceLayout& tiles = a.workspace_layout;
-  collect_statistics<kType, kAligned>
-      <<<grid(tiles.query_tiles + 2 * tiles.key_tiles, a.heads), kTileThreads, 0, stream>>>(a);
+  launch_kernel(collect_statistics<kType, kAligned>,
+                grid(tiles.query_tiles + 2 * tiles.key_tiles, a.heads), kTileThreads,
+                LaunchOrder::after_stream, a, stream);
 }
 
-template <ElementType kType, bool kAligned>
-void launch_finish(const Arguments& a, cudaStream_t stream) {
-  if (a.tiles_grouped) {
-    reduce_tiles<<<grid(a.workspace_layout.tile_groups(), kColumnStatistics, a.heads),
-                   numerics::kHeadDim, 0, stream>>>(a);
+inline void launch_finish(Arguments a, cudaStream_t stream) {
+  const int levels = a.levels;
+  for (a.levels = 0; a.levels < levels; ++a.levels) {
+    launch_kernel(
+        reduce_tiles,
+        grid(numerics::ceil_div(a.rows_left(a.workspace_layout.tiles), numerics::kReductionGroup),
+             kColumnStatistics, a.heads),
+        numerics::kHeadDim, LaunchOrder::overlaps_previous, a, stream);
   }
-  finish_statistics<kType, kAligned><<<grid(a.heads), kFinishThreads, 0, stream>>>(a);
+  launch_kernel(finish_statistics, grid(kFinishParts, a.heads), kFinishThreads,
+                LaunchOrder::overlaps_previous, a, stream);
 }
 
 template <ElementType kType, bool kAligned>
 void launch_quantize(const Arguments& a, cudaStream_t stream) {
   const std::int64_t query_tiles = a.problem.padded_queries() / kTileRows;
-  quantize_inputs<kType, kAligned>
-      <<<grid(2 * a.workspace_layout.key_tiles + query_tiles, a.heads), kTileThreads, 0, stream>>>(
-          a);
+  launch_kernel(quantize_inputs<kType, kAligned>,
+                grid(1 + 2 * a.workspace_layout.key_tiles + query_tiles, a.heads), kTileThreads,
+                LaunchOrder::overlaps_previous, a, stream);
 }
 
 template <ElementType kType, bool kAligned>
 void launch_repair(const Arguments& a, cudaStream_t stream) {
   if (a.problem.repair_rows == 0) return;
-  select_repair_tokens<<<grid(a.heads), kSelectThreads, 0, stream>>>(a);
-  write_repair_rows<kType, kAligned>
-      <<<grid(a.problem.repair_blocks(), a.heads), kTileThreads, 0, stream>>>(a);
+  launch_kernel(select_repair_tokens, grid(a.heads), kSelectThreads, LaunchOrder::overlaps_previous,
+                a, stream);
+  launch_kernel(write_repair_rows<kType, kAligned>, grid(a.problem.repair_blocks(), a.heads),
+                kTileThreads, LaunchOrder::overlaps_previous, a, stream);
 }
 
 }  // namespace openvc::cuda::prepare

@@ -6,6 +6,7 @@
 
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/row_chunk.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
 
 // The first pass over the inputs: every thread block reduces one tile of one tensor.
 namespace openvc::cuda::prepare {
@@ -32,13 +33,15 @@ __device__ __forceinline__ void load_tile(const std::byte* rows, std::int64_t ro
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int row = thread.row(i);
-    if (row < count) {
-      raw[i] = load_chunk<kType, kAligned>(rows + row * row_stride, thread.chunk);
-    } else {
-      raw[i] = {};
-    }
+    raw[i] = load_chunk<kType, kAligned>(rows + row * row_stride, thread.chunk, row < count);
   }
+  __syncthreads();  // keeps them above the first use
 }
+
+/// Thread blocks per multiprocessor that the compiler may count on. Without a number it saves
+/// registers for more of them, and issues most loads of a tile only when others have arrived.
+template <ElementType kType>
+inline constexpr int kStatisticsBlocks = kType == ElementType::float32 ? 2 : 3;
 
 struct Add {
   __device__ float operator()(float a, float b) const { return a + b; }
@@ -73,7 +76,7 @@ __device__ __forceinline__ void join_lanes(const Chunk& lanes, const Combine& co
   quads[1] = make_float4(joined[4], joined[5], joined[6], joined[7]);
 }
 
-/// The other steps, across warps; one channel.
+/// The other steps; one channel.
 template <class Combine>
 __device__ __forceinline__ float join_warps(const float (&rows)[kTileWarps][numerics::kHeadDim],
                                             int channel, const Combine& combine) {
@@ -185,9 +188,10 @@ __device__ __forceinline__ float largest_row_squares(const StatisticsStorage& sh
 
 /// Grid (query tiles + 2 key tiles, heads of the round), kTileThreads threads.
 template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kStatisticsBlocks<kType>)
     collect_statistics(const __grid_constant__ Arguments a) {
   __shared__ StatisticsStorage shared;
+  ptx::griddepcontrol_launch_dependents();
   const std::int64_t head = blockIdx.y;
   const std::int64_t bh = a.first_head + head;
   const std::int64_t heads = a.problem.heads;
@@ -261,26 +265,32 @@ __device__ __forceinline__ float reduce_rows(const float* column, int count, flo
   return lanes[0];
 }
 
-__device__ __forceinline__ float reduce_rows(int statistic, const float* column, int count) {
-  if (statistic == kValueMax) return reduce_rows(column, count, -numerics::infinity(), Max{});
-  if (statistic == kValueMin) return reduce_rows(column, count, numerics::infinity(), Min{});
-  return reduce_rows(column, count, 0.0f, Add{});
-}
-
-/// The second level of the tree, for long sequences. Grid (groups of tiles, kColumnStatistics,
-/// heads of the round), kHeadDim threads.
+/// One more level of the tree over tiles, for long sequences: from rows(statistic, head) to the
+/// other table. Grid (groups of rows, kColumnStatistics, heads of the round), kHeadDim threads.
 static __global__ void __launch_bounds__(numerics::kHeadDim)
     reduce_tiles(const __grid_constant__ Arguments a) {
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   const std::int64_t group = blockIdx.x;
   const int statistic = static_cast<int>(blockIdx.y);
   const std::int64_t head = blockIdx.z;
   const std::int64_t first = group * numerics::kReductionGroup;
-  const std::int64_t left = a.workspace_layout.tiles_of(statistic) - first;
+  const std::int64_t left = a.rows_left(a.workspace_layout.tiles_of(statistic)) - first;
   if (left <= 0) return;
   const int count =
       left < numerics::kReductionGroup ? static_cast<int>(left) : numerics::kReductionGroup;
-  a.groups(statistic, head, group)[threadIdx.x] =
-      reduce_rows(statistic, a.columns(statistic, head, first) + threadIdx.x, count);
+  const float* column = a.rows(statistic, head) + first * numerics::kHeadDim + threadIdx.x;
+  float result;
+  if (statistic == kValueMax) {
+    result = reduce_rows(column, count, -numerics::infinity(), Max{});
+  } else if (statistic == kValueMin) {
+    result = reduce_rows(column, count, numerics::infinity(), Min{});
+  } else {
+    result = reduce_rows(column, count, 0.0f, Add{});
+  }
+  float* out =
+      a.levels % 2 == 0 ? a.groups(statistic, head, group) : a.columns(statistic, head, group);
+  out[threadIdx.x] = result;
 }
 
 }  // namespace openvc::cuda::prepare

@@ -6,6 +6,7 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
+#include "numerics/flush.hpp"
 #include "numerics/plan.hpp"
 #include "openvc/options.hpp"
 #include "schedule/prepared_layout.hpp"
@@ -39,7 +40,7 @@ enum ExtentStatistic : int {
   kExtentStatistics
 };
 
-/// What the quantisation of a head needs besides its elements.
+/// What the second pass over a head needs besides its elements.
 struct HeadParameters {
   float query_multiplier;
   float key_multiplier;
@@ -50,6 +51,8 @@ struct HeadParameters {
   float value_scales[numerics::kHeadDim];
   float value_multipliers[numerics::kHeadDim];
   std::uint8_t residual_channels[numerics::kMaxResidualChannels];
+  numerics::FlushModel flush;
+  std::int32_t finite;  // Q and K hold neither infinities nor NaNs
 };
 static_assert(sizeof(HeadParameters) % 16 == 0);
 
@@ -61,7 +64,7 @@ struct WorkspaceLayout {
   std::size_t plans = 0;       // HeadPlan [bh]
   std::size_t parameters = 0;  // HeadParameters [bh]
   std::size_t columns = 0;     // float [statistic][head of the round][tile][kHeadDim]
-  std::size_t groups = 0;      // float [statistic][head of the round][group of tiles][kHeadDim]
+  std::size_t groups = 0;      // the same with one row per group of tiles
   std::size_t extents = 0;     // uint32 [statistic][head of the round][tile]
   std::size_t energies = 0;    // float [head of the round][key], only for repair
   std::size_t tokens = 0;      // int32 [head of the round][repair row]

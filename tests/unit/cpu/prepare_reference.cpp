@@ -160,7 +160,7 @@ class Head {
       if (request_.with_log_sum_exp) {
         const float dot = row_dot([&](int c) { return row[static_cast<std::size_t>(c)]; },
                                   [&](int c) { return plan_.key_means[c]; });
-        const float shift = request_.softmax_scale * dot;
+        const float shift = with_canonical_nan(request_.softmax_scale * dot);
         std::memcpy(at(out_.layout.smoothing_shifts, (head_ * problem_.queries + s) * 4), &shift,
                     4);
       }

@@ -30,6 +30,11 @@ TEST(SelectRepairTokens, NonFiniteScoresAreOrdered) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(select_repair_tokens(std::vector<float>{nan, inf, 1.0f, nan}, 3), (Tokens{0, 1, 3}));
+  // Neither sign nor payload of a NaN counts.
+  const float other_nan = numerics::float_from_bits(0xFFC0'1234u);
+  EXPECT_EQ(select_repair_tokens(std::vector<float>{inf, nan, other_nan, nan}, 2), (Tokens{1, 2}));
+  EXPECT_EQ(select_repair_tokens(std::vector<float>{inf, other_nan, nan, other_nan}, 2),
+            (Tokens{1, 2}));
 }
 
 TEST(RepairRowCount, RoundsHalfToEven) {

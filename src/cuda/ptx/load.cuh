@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+// PTX ISA 9.7.9.8, ld.
+namespace openvc::cuda::ptx {
+
+/// Zero, without an access, unless `present`. 16-byte aligned.
+///
+/// Every compiler moves an ordinary or a non-coherent load down to its first use where that saves
+/// registers, so that loads which could be in flight together wait for each other. This one stays
+/// above the next __syncthreads() or griddepcontrol_wait().
+__device__ __forceinline__ uint4 ld_global_v4(const void* address, bool present) {
+  uint4 quad;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "mov.b32 %1, 0;\n"
+      "mov.b32 %2, 0;\n"
+      "mov.b32 %3, 0;\n"
+      "@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&r"(quad.x), "=&r"(quad.y), "=&r"(quad.z), "=&r"(quad.w)
+      : "l"(address), "r"(static_cast<std::uint32_t>(present))
+      : "memory");
+  return quad;
+}
+
+}  // namespace openvc::cuda::ptx
