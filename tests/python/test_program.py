@@ -31,6 +31,7 @@ def run(*arguments, program=None):
         capture_output=True,
         text=True,
         timeout=300,
+        check=False,
     )
 
 
