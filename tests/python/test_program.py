@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy
 import pytest
-
 from conftest import random_qkv, relative_l2, softmax_attention
+
 from open_vc_attn import cli
 
 
