@@ -153,8 +153,8 @@ struct Config {
 template <class Config>
 void launch(const schedule::PreparedView& inputs, const Output& out, bool lse) {
   cuda::sm90::launch_kernel<Config>(
-      cuda::sm90::make_parameters(inputs, out.view, lse ? out.lse : nullptr),
-      cuda::device_info(0), nullptr);
+      cuda::sm90::make_parameters(inputs, out.view, lse ? out.lse : nullptr), cuda::device_info(0),
+      nullptr);
 }
 
 void launch_product(const schedule::PreparedView& inputs, const Output& out, bool lse) {
@@ -179,7 +179,8 @@ std::vector<Variant> all_variants() {
                           function, c.max_extra_steps});
     };
     (add(kConfigs[kIndices], launch<Config<kIndices>>), ...);
-  }(std::make_index_sequence<std::size(kConfigs)>{});
+  }
+  (std::make_index_sequence<std::size(kConfigs)>{});
   return variants;
 }
 
@@ -328,7 +329,8 @@ int main(int argc, char** argv) {
       std::printf("%s\n", name);
       for (const Variant& variant : variants) {
         if (c.max_extra_steps <= variant.max_extra_steps &&
-            (c.problem.mask == Mask::none || &variant == &variants.front())) verify(variant, c, prepared, name);
+            (c.problem.mask == Mask::none || &variant == &variants.front()))
+          verify(variant, c, prepared, name);
       }
     }
   }

@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::matrix_descriptor<ptx::Swizzle::bytes_128>(base + warpgroup * kRows * kRowBytes);
   const auto b = ptx::matrix_descriptor<ptx::Swizzle::bytes_128>(base + kABytes);
   typename Product::Registers d = {};
-  // Not unrolled: of two passes in a row the assembler would drop the first, whose result the second
-  // overwrites.
+  // Not unrolled: of two passes in a row the assembler would drop the first, whose result the
+  // second overwrites.
 #pragma unroll 1
   for (int pass = 0; pass < passes; ++pass) {
     ptx::pin_registers(d);

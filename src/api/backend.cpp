@@ -12,9 +12,9 @@ namespace openvc::api {
 // device has at most one that accepts it.
 std::span<const Backend* const> backends() {
   static constexpr const Backend* kBackends[] = {
-      &kCpuBackend,
+    &kCpuBackend,
 #if defined(OPENVC_WITH_SM90)
-      &kSm90Backend,
+    &kSm90Backend,
 #endif
   };
   return kBackends;

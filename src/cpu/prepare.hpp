@@ -13,9 +13,9 @@ namespace openvc::cpu {
 
 /// What is to be quantised and how; all fields validated by the caller.
 struct PrepareRequest {
-  TensorView q;  // [B, Sq, H, D]
-  TensorView k;  // [B, Skv, H, D]
-  TensorView v;  // [B, Skv, H, D]
+  TensorView q;                 // [B, Sq, H, D]
+  TensorView k;                 // [B, Skv, H, D]
+  TensorView v;                 // [B, Skv, H, D]
   schedule::Problem problem{};  // repair_rows = number of tokens to repair per head
   float softmax_scale = 1.0f;
   NumericOptions numerics{};

@@ -64,13 +64,15 @@ inline constexpr std::array<float, 256> kE4m3Values = [] {
 
 static_assert(e4m3_decode(kE4m3MaxCode) == kE4m3Max);
 static_assert(e4m3_decode(kE4m3One) == 1.0f);
-static_assert([] {
-  for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7F) == kE4m3Nan) continue;
-    const auto byte = static_cast<std::uint8_t>(code);
-    if (e4m3_encode(e4m3_decode(byte)) != byte) return false;
-  }
-  return true;
-}(), "every finite code must survive a round trip");
+static_assert(
+    [] {
+      for (int code = 0; code < 256; ++code) {
+        if ((code & 0x7F) == kE4m3Nan) continue;
+        const auto byte = static_cast<std::uint8_t>(code);
+        if (e4m3_encode(e4m3_decode(byte)) != byte) return false;
+      }
+      return true;
+    }(),
+    "every finite code must survive a round trip");
 
 }  // namespace openvc::numerics

@@ -29,13 +29,14 @@ struct RowState {
 
 /// Raises the running maximum to that of the next block and returns the factor by which everything
 /// accumulated so far must be multiplied (exactly 1 where nothing changed).
-OPENVC_HD constexpr float raise_row_max(RowState& row, float block_max, const ProbabilityRule& rule) {
+OPENVC_HD constexpr float raise_row_max(RowState& row, float block_max,
+                                        const ProbabilityRule& rule) {
   if (!(block_max > row.row_max)) return 1.0f;
   const bool first = row.row_max == -infinity();
   row.row_max = block_max;
-  const float offset = rule.wide() ? static_cast<float>(kPeakCode) -
-                                         block_max * exp2_int(rule.score_exponent)
-                                   : row_offset(block_max);
+  const float offset =
+      rule.wide() ? static_cast<float>(kPeakCode) - block_max * exp2_int(rule.score_exponent)
+                  : row_offset(block_max);
   const float factor = first ? 1.0f : exp2_code_units(offset - row.offset);
   row.offset = offset;
   row.sum = row.sum * factor;

@@ -13,8 +13,8 @@ namespace openvc::schedule {
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t heads = 1;
-  std::int64_t queries = 1;  // per head
-  std::int64_t keys = 1;     // per head
+  std::int64_t queries = 1;      // per head
+  std::int64_t keys = 1;         // per head
   std::int64_t repair_rows = 0;  // extra key/value rows per head outside the denominator
   Mask mask = Mask::none;
   KeyOrder key_order = KeyOrder::mid_window;

@@ -26,8 +26,7 @@ struct Traversal {
 OPENVC_HD constexpr Traversal traversal(const Problem& p, std::int64_t query_block) {
   const std::int64_t end = (query_block + 1) * numerics::kQueryBlock;
   const std::int64_t last_query = (end < p.queries ? end : p.queries) - 1;
-  const std::int64_t blocks =
-      numerics::ceil_div(visible_keys(p, last_query), numerics::kKeyBlock);
+  const std::int64_t blocks = numerics::ceil_div(visible_keys(p, last_query), numerics::kKeyBlock);
   const std::int64_t last = blocks > 0 ? blocks - 1 : 0;
   if (p.key_order == KeyOrder::descending || p.mask == Mask::causal) return {blocks, last};
   // The query block's position relative to the keys; its own block in self-attention.

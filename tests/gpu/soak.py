@@ -22,6 +22,7 @@ from open_vc_attn import (
     attention,
     attention_fp8,
     attention_v_repair,
+    exact_attention,
     prepare_fp8,
     prepare_v_repair,
 )
@@ -83,6 +84,11 @@ def draw_tensor(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype) 
     return gpu_view
 
 
+def relative_l2(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    norm = expected.norm().item()
+    return (actual - expected).norm().item() / (norm if norm > 0 else 1.0)
+
+
 def one_case(rng: random.Random) -> str:
     """Empty if the backends agree."""
     batch, heads, queries, keys = draw_lengths(rng)
@@ -127,10 +133,14 @@ def one_case(rng: random.Random) -> str:
     actual, expected = out.cpu().double(), expected.double()
     if not torch.isfinite(actual).all():
         return f"not finite: {case}"
-    norm = expected.norm().item()
-    error = (actual - expected).norm().item() / norm if norm > 0 else actual.norm().item()
-    if error > (FEW_KEYS_AGREEMENT if keys <= FEW_KEYS else AGREEMENT):
-        return f"relative L2 {error:.4f}: {case}"
+    bound = FEW_KEYS_AGREEMENT if keys <= FEW_KEYS else AGREEMENT
+    error = relative_l2(actual, expected)
+    if error > bound:
+        # Scores of thousands of code units: two keys within one step of binary16 may change places.
+        # The exact result tells whether the GPU is further from it than the CPU.
+        exact = exact_attention(q.cpu(), k.cpu(), v.cpu(), causal=causal)
+        if relative_l2(actual, exact) > 1.2 * relative_l2(expected, exact) + bound / 4:
+            return f"relative L2 {error:.4f}: {case}"
     if lse is not None:
         seen = torch.isfinite(expected_lse)
         difference = (lse.cpu() - expected_lse)[seen].abs()
