@@ -29,7 +29,9 @@ struct Bounds {
   /// Share of rows that need not agree: with scores of thousands of code units two keys can lie
   /// within one step of binary16, and the backends then disagree about the larger.
   double undecided_rows = 0.0;
-  double log_sum_exp = 0.02;  // nats, for a row with many keys
+  /// Nats, root mean square over the rows of a head. A single row, which may rest on one key, is
+  /// allowed a code step more.
+  double log_sum_exp = 0.02;
 };
 
 /// The FP8 accumulator truncates to 14 bits until it is promoted, every 256 keys: 0.05 to 0.2 % on
@@ -39,15 +41,17 @@ inline constexpr double kAccumulation = 0.002;
 inline constexpr double kCodeStep = 0.0905;     // 2^(1/8) - 1
 inline constexpr double kCodeStepNats = 0.087;  // ln(2) / 8
 
+/// Both results round to bfloat16 at worst, and a last bit apart becomes a step apart.
+inline constexpr double kOutputRounding = 0.002;
+
 /// Relative L2 distance that a share `flipped` of the probabilities, one code step off, may make.
 inline double flip_bound(double probabilities, double flipped) {
   // Not all keys weigh the same: on unit Gaussian inputs, one in e counts.
   constexpr double kFewFlips = 9.0;
-  // The value products truncate to 14 bits, and the results round to 8 or 11.
-  constexpr double kAccumulation = 3e-3;
   const double expected = flipped * probabilities;
   const double flips = expected + 3.0 * std::sqrt(expected) + kFewFlips;
-  return kAccumulation + kCodeStep * std::sqrt(flips / std::max(probabilities, 1.0));
+  return std::hypot(kAccumulation, kOutputRounding,
+                    kCodeStep * std::sqrt(flips / std::max(probabilities, 1.0)));
 }
 
 /// Relative L2 distance of a row. A single wrong row hides in the distance of a long head.
@@ -156,18 +160,27 @@ inline std::string disagreement(const schedule::Problem& p, const AttentionResul
              std::to_string(bound);
     }
     if (actual.log_sum_exp.empty() || expected.log_sum_exp.empty()) continue;
+    double squares = 0.0;
+    double expected_squares = 0.0;
     for (std::int64_t i = 0; i < p.queries; ++i) {
       const auto index = static_cast<std::size_t>(bh * p.queries + i);
       const float a = actual.log_sum_exp[index];
       const float e = expected.log_sum_exp[index];
-      if (a == e) continue;  // minus infinity for a row without keys
       const auto keys = static_cast<double>(schedule::visible_keys(p, i));
-      const double lse_bound =
-          bounds.log_sum_exp + kCodeStepNats * std::min(1.0, 3.0 / std::max(keys, 1.0));
-      if (!(std::fabs(a - e) <= lse_bound)) {
+      const double few_keys = kCodeStepNats * std::min(1.0, 3.0 / std::max(keys, 1.0));
+      expected_squares += bounds.log_sum_exp * bounds.log_sum_exp + few_keys * few_keys;
+      if (a == e) continue;  // minus infinity for a row without keys
+      const double difference = std::fabs(double{a} - double{e});
+      squares += difference * difference;
+      if (!(difference <= bounds.log_sum_exp + kCodeStepNats)) {
         return head + " row " + std::to_string(i) + ": log-sum-exp " + std::to_string(a) +
                ", expected " + std::to_string(e);
       }
+    }
+    if (squares > expected_squares) {
+      const auto rows = static_cast<double>(p.queries);
+      return head + ": log-sum-exp " + std::to_string(std::sqrt(squares / rows)) +
+             " apart (RMS), bound " + std::to_string(std::sqrt(expected_squares / rows));
     }
   }
   return {};

@@ -316,7 +316,10 @@ TEST(Agreement, SeesOneWrongRow) {
   changed.output[5] = numerics::quiet_nan();
   EXPECT_NE(disagreement(c.problem, changed, expected), "");
   changed = expected;
-  changed.log_sum_exp[3000] += 0.03f;
+  changed.log_sum_exp[3000] += 0.12f;
+  EXPECT_NE(disagreement(c.problem, changed, expected), "");
+  changed = expected;
+  for (float& x : changed.log_sum_exp) x += 0.03f;
   EXPECT_NE(disagreement(c.problem, changed, expected), "");
   changed.log_sum_exp[3000] = -numerics::infinity();
   EXPECT_NE(disagreement(c.problem, changed, expected), "");
