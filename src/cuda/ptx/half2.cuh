@@ -36,19 +36,6 @@ __device__ __forceinline__ std::uint32_t max_f16x2(std::uint32_t a, std::uint32_
   return d;
 }
 
-/// Maximum; a NaN operand gives NaN.
-__device__ __forceinline__ std::uint32_t max_nan_f16x2(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t d;
-  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-  return d;
-}
-
-/// Largest of three signed 16-bit integers, twice.
-__device__ __forceinline__ std::uint32_t max3_s16x2(std::uint32_t a, std::uint32_t b,
-                                                    std::uint32_t c) {
-  return __vimax3_s16x2(a, b, c);
-}
-
 template <int kSelector>
 __device__ __forceinline__ std::uint32_t prmt(std::uint32_t a, std::uint32_t b) {
   std::uint32_t d;

@@ -3,18 +3,8 @@
 
 #include <cstdint>
 
-// Named barriers, cluster barriers, proxy fences and the register pool.
+// Cluster barriers, proxy fences and the register pool.
 namespace openvc::cuda::ptx {
-
-/// PTX ISA 9.7.13.1, bar: waits for `threads` threads of the block at named barrier `id`.
-__device__ __forceinline__ void bar_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/// Counts this thread at a named barrier without waiting.
-__device__ __forceinline__ void bar_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 /// PTX ISA 9.7.13.4, barrier.cluster.
 __device__ __forceinline__ void barrier_cluster_arrive() {

@@ -9,10 +9,6 @@
 // mbarrier. Coordinates are in elements, innermost first.
 namespace openvc::cuda::ptx {
 
-__device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 /// Global to shared memory of this block.
 __device__ __forceinline__ void tma_load_3d(std::uint32_t destination, const CUtensorMap* map,
                                             std::uint32_t barrier, int x, int y, int z) {
