@@ -33,7 +33,13 @@ class Rule(NamedTuple):
 
 BELOW_KERNELS = ("cuda/device/*", "cuda/host/*", "cuda/ptx/*", "schedule/*", "numerics/*")
 KERNEL = Rule((*BELOW_KERNELS, *VOCABULARY), CUDA)
-BACKENDS = ("cpu/*.hpp", "cuda/sm*/launch.hpp", "cuda/prepare/*.hpp", "cuda/host/*.hpp")
+BACKENDS = (
+    "cpu/*.hpp",
+    "cuda/sm*/launch.hpp",
+    "cuda/prepare/*.hpp",
+    "cuda/check/*.hpp",
+    "cuda/host/*.hpp",
+)
 RULES = {
     "include/openvc": Rule((), ("stddef.h", "stdint.h")),
     "src/numerics": Rule(("openvc/options.hpp",), ()),
@@ -44,6 +50,7 @@ RULES = {
     "src/cuda/device": Rule(("cuda/ptx/*", "schedule/*", "numerics/*", *VOCABULARY), CUDA),
     "src/cuda/host": Rule(("cuda/ptx/*", "schedule/*", "numerics/*", *VOCABULARY), (*CUDA, *POSIX)),
     "src/cuda/prepare": KERNEL,
+    "src/cuda/check": KERNEL,
     "src/cuda/sm90": KERNEL,
     "src/cuda/sm100": KERNEL,
     "src/cuda/sm120": KERNEL,

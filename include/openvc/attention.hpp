@@ -24,7 +24,8 @@
 // With OPEN_VC_ATTN_CHECK=1 in the environment every call looks for NaN and infinity in Q, K, V and
 // the output and throws an Error that names the first such tensor and element. Without it, a
 // non-finite element makes its own (batch, head) of the output non-finite and nothing else.
-// On CUDA tensors the check is not offered yet: it would have to wait for the device.
+// On CUDA tensors such a call waits for the device, and throws an Error while its stream is being
+// captured into a graph.
 namespace openvc {
 
 /// Quantised Q, K and V: the input of attention_prepared(). Immutable, cheap to copy, reusable by

@@ -12,7 +12,8 @@ namespace openvc::api {
 bool finite_check_enabled();
 
 /// Throws an Error that names the first tensor with a NaN or infinite element and the place of it.
-/// A debugging aid: reads everything, on the CPU with one thread.
+/// A debugging aid: reads everything, on the CPU with one thread, on a device with the call's
+/// stream, for which it waits.
 void check_finite(const Backend& backend, std::span<const NamedTensor> tensors,
                   const Execution& execution);
 

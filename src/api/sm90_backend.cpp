@@ -6,6 +6,7 @@
 
 #include "api/backend.hpp"
 #include "api/prepared.hpp"
+#include "cuda/check/find_non_finite.hpp"
 #include "cuda/host/device.hpp"
 #include "cuda/host/stream_memory.hpp"
 #include "cuda/prepare/prepare.hpp"
@@ -16,23 +17,15 @@
 namespace openvc::api {
 namespace {
 
-/// What a preparation leaves besides the block. The plans of the heads are in its workspace, where
-/// nobody waits for them unless asked.
+/// What a preparation leaves besides the block. The plans of the heads are in its workspace, behind
+/// the block in one allocation, where nobody waits for them unless asked.
 struct Preparation {
   cuda::prepare::Request request;
-  std::shared_ptr<std::byte> workspace;
+  std::byte* workspace = nullptr;
   void* stream = nullptr;
 };
 
-std::string detail() {
-  std::string devices;
-  for (int i = 0; i < cuda::device_count(); ++i) {
-    const cuda::DeviceInfo& device = cuda::device_info(i);
-    devices += (devices.empty() ? "" : ", ") + device.name + " (" + std::to_string(device.major) +
-               "." + std::to_string(device.minor) + ")";
-  }
-  return "image sm_90a; devices: " + (devices.empty() ? "none" : devices);
-}
+std::string detail() { return "image sm_90a"; }
 
 std::string refusal(const Call& call) {
   if (call.type == ElementType::float32) {
@@ -67,11 +60,12 @@ void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
   view.with_log_sum_exp = call.with_log_sum_exp;
   view.layout =
       schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
-  prepared.memory = allocate(view.layout.bytes, call.device, execution);
+  prepared.memory = allocate(view.layout.bytes + cuda::prepare::workspace_bytes(request),
+                             call.device, execution);
   view.data = prepared.memory.get();
-  state->workspace = allocate(cuda::prepare::workspace_bytes(request), call.device, execution);
+  state->workspace = prepared.memory.get() + view.layout.bytes;
   state->stream = execution.stream;
-  cuda::prepare::launch(request, prepared.memory.get(), state->workspace.get(), execution.stream);
+  cuda::prepare::launch(request, prepared.memory.get(), state->workspace, execution.stream);
   prepared.state = std::move(state);
 }
 
@@ -79,7 +73,7 @@ std::vector<HeadPlan> read_plans(const Prepared::Impl& prepared) {
   const auto& state = *static_cast<const Preparation*>(prepared.state.get());
   const cuda::DeviceGuard guard(prepared.device.index);
   std::vector<HeadPlan> plans(static_cast<std::size_t>(prepared.view.problem.batch_heads()));
-  cuda::prepare::read_plans(state.request, state.workspace.get(), plans, state.stream);
+  cuda::prepare::read_plans(state.request, state.workspace, plans, state.stream);
   return plans;
 }
 
@@ -99,7 +93,7 @@ const Backend kSm90Backend{
     .prepare = prepare,
     .run = run,
     .read_plans = read_plans,
-    .find_non_finite = nullptr,
+    .find_non_finite = cuda::find_non_finite,
 };
 
 }  // namespace openvc::api

@@ -19,6 +19,8 @@ HEADERS = (
     "src/io/safetensors.hpp",
     "src/cpu/attention.hpp",
     "src/cuda/ptx/wgmma.cuh",
+    "src/cuda/prepare/prepare.hpp",
+    "src/cuda/check/find_non_finite.hpp",
     "src/cuda/sm90/launch.hpp",
     "src/cuda/sm90/mainloop.cuh",
     "src/cuda/sm100/launch.hpp",
@@ -37,6 +39,8 @@ FORBIDDEN = (
     ("src/cpu/c.cpp", "<cuda_runtime.h>"),
     ("src/cuda/sm90/a.cu", '"cuda/sm100/launch.hpp"'),  # siblings
     ("src/cuda/sm100/a.cu", '"../sm90/mainloop.cuh"'),
+    ("src/cuda/check/a.cu", '"cuda/prepare/prepare.hpp"'),
+    ("src/cuda/check/b.cu", '"openvc/attention.hpp"'),
     ("src/cuda/ptx/a.cuh", '"numerics/e4m3.hpp"'),
     ("src/api/a.cpp", '"cuda/sm90/mainloop.cuh"'),  # only launch.hpp is plain C++
     ("src/study/a.cpp", '"cuda/sm90/launch.hpp"'),
@@ -57,6 +61,7 @@ ALLOWED = (
     ("src/cuda/sm90/a.cu", '"mainloop.cuh"'),
     ("src/cuda/sm90/b.cu", '"cuda/ptx/wgmma.cuh"'),
     ("src/api/a.cpp", '"cuda/sm90/launch.hpp"'),
+    ("src/api/b.cpp", '"cuda/check/find_non_finite.hpp"'),
     ("src/study/a.cpp", '"cpu/attention.hpp"'),
     ("cli/a.cpp", '"study/study.hpp"'),
     ("cli/b.cpp", "<openvc/version.hpp>"),  # generated: known by its name
