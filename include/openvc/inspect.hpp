@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,5 +25,12 @@ struct PreparedSection {
 
 /// All sections. The pointers are valid while `prepared` or a copy of it lives.
 std::vector<PreparedSection> sections(const Prepared& prepared);
+
+/// A copy of bytes in the memory of a CUDA device, usable on every stream: for checks of a device
+/// in programs that have no framework to get device memory from.
+std::shared_ptr<std::byte> copy_to_device(std::span<const std::byte> bytes, Device device);
+
+/// A copy of bytes of a CUDA device. Waits for everything that is queued there.
+std::vector<std::byte> copy_to_host(const std::byte* bytes, std::size_t size, Device device);
 
 }  // namespace openvc

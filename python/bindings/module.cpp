@@ -105,6 +105,27 @@ nb::list prepared_sections(const Prepared& prepared) {
   return copies;
 }
 
+nb::dict cuda_info(const CudaInfo& cuda) {
+  nb::list devices;
+  for (const CudaDeviceInfo& device : cuda.devices) {
+    nb::dict entry;
+    entry["index"] = device.index;
+    entry["name"] = device.name;
+    entry["compute_capability"] = device.compute_capability;
+    entry["backend"] = device.backend;
+    entry["refusal"] = device.refusal;
+    devices.append(entry);
+  }
+  nb::dict result;
+  result["images"] = cuda.images;
+  result["runtime"] = cuda.runtime;
+  result["driver"] = cuda.driver;
+  result["driver_package"] = cuda.driver_package;
+  result["devices"] = devices;
+  result["problem"] = cuda.problem;
+  return result;
+}
+
 nb::dict build_info() {
   const Info all = info();
   nb::list backends;
@@ -121,6 +142,7 @@ nb::dict build_info() {
   result["contract_version"] = all.contract_version;
   result["backends"] = backends;
   result["cpu_simd_target"] = all.cpu_simd_target;
+  result["cuda"] = cuda_info(all.cuda);
   result["last_dispatch"] = all.last_dispatch;
   return result;
 }

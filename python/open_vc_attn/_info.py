@@ -45,5 +45,22 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
             for backend in value:
                 proven = "" if backend["run_on_hardware"] else " (not yet run on hardware)"
                 yield f"backend {backend['name']}", f"{backend['detail']}{proven}"
+        elif name == "cuda":
+            yield from _cuda_rows(value)
         else:
             yield name.replace("_", " "), str(value) if value != "" else "none"
+
+
+def _cuda_rows(cuda: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "cuda images", ", ".join(cuda["images"]) or "none"
+    yield "cuda runtime", cuda["runtime"] or "none"
+    package = f" ({cuda['driver_package']})" if cuda["driver_package"] else ""
+    yield "cuda driver", (cuda["driver"] or "none") + package
+    for device in cuda["devices"]:
+        kernel = device["backend"] or f"no kernel: {device['refusal']}"
+        yield (
+            f"cuda:{device['index']}",
+            f"{device['name']}, compute capability {device['compute_capability']}, {kernel}",
+        )
+    if not cuda["devices"]:
+        yield "cuda devices", f"none: {cuda['problem']}"

@@ -15,6 +15,8 @@ struct Record {
   Device device{};
   ElementType type = ElementType::bfloat16;
   schedule::Problem problem{};
+  int max_extra_steps = 0;
+  bool with_log_sum_exp = false;
 };
 
 std::mutex record_mutex;
@@ -24,7 +26,9 @@ Record record;
 
 void record_dispatch(const Prepared::Impl& prepared) {
   const std::lock_guard lock(record_mutex);
-  record = {prepared.backend, prepared.device, prepared.type, prepared.view.problem};
+  const schedule::PreparedView& view = prepared.view;
+  record = {prepared.backend, prepared.device,      prepared.type,
+            view.problem,     view.max_extra_steps, view.with_log_sum_exp};
 }
 
 std::string last_dispatch() {
@@ -39,7 +43,10 @@ std::string last_dispatch() {
          element_name(last.type) + ", B " + std::to_string(problem.batch) + ", H " +
          std::to_string(problem.heads) + ", Sq " + std::to_string(problem.queries) + ", Skv " +
          std::to_string(problem.keys) + (problem.mask == Mask::causal ? ", causal" : "") +
-         (problem.repair_rows > 0 ? ", repair rows " + std::to_string(problem.repair_rows) : "");
+         (problem.key_order == KeyOrder::descending ? ", descending" : "") +
+         (problem.repair_rows > 0 ? ", repair rows " + std::to_string(problem.repair_rows) : "") +
+         ", at most " + std::to_string(last.max_extra_steps) + " extra steps" +
+         (last.with_log_sum_exp ? ", log-sum-exp" : "") + "; " + last.backend->detail();
 }
 
 }  // namespace openvc::api

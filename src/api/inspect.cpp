@@ -3,13 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "api/prepared.hpp"
 #include "numerics/contract.hpp"
+#include "openvc/status.hpp"
 #include "schedule/prepared_layout.hpp"
+#if defined(OPENVC_WITH_CHECK)
+#include "cuda/check/device_copy.hpp"
+#endif
 
 namespace openvc {
 
@@ -54,5 +60,37 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
   }
   return all;
 }
+
+#if defined(OPENVC_WITH_CHECK)
+
+std::shared_ptr<std::byte> copy_to_device(std::span<const std::byte> bytes, Device device) {
+  return cuda::copy_to_device(bytes, device.index);
+}
+
+std::vector<std::byte> copy_to_host(const std::byte* bytes, std::size_t size, Device device) {
+  return cuda::copy_to_host(bytes, size, device.index);
+}
+
+#else
+
+namespace {
+
+[[noreturn]] void refuse_copy(Device device) {
+  throw Error(ErrorCode::unsupported, "device: cuda:" + std::to_string(device.index) +
+                                          ", but this build has no CUDA backend. Build with "
+                                          "-DOPENVC_CUDA=ON.");
+}
+
+}  // namespace
+
+std::shared_ptr<std::byte> copy_to_device(std::span<const std::byte>, Device device) {
+  refuse_copy(device);
+}
+
+std::vector<std::byte> copy_to_host(const std::byte*, std::size_t, Device device) {
+  refuse_copy(device);
+}
+
+#endif
 
 }  // namespace openvc

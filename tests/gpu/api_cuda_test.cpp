@@ -19,7 +19,8 @@
 namespace openvc::test {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::Contains;
+using ::testing::MatchesRegex;
 
 class ApiCuda : public Sm90Test {
  protected:
@@ -206,10 +207,20 @@ TEST_F(ApiCuda, InfoTellsWhatRan) {
   const DeviceOutput out(c.problem(), c.inputs.type);
   call_on_device(c, tensors, out);
   const Info all = info();
-  EXPECT_THAT(all.last_dispatch, HasSubstr("sm90 on cuda:0: bfloat16, B 1, H 2, Sq 100, Skv 200"));
+  EXPECT_EQ(all.last_dispatch,
+            "sm90 on cuda:0: bfloat16, B 1, H 2, Sq 100, Skv 200, at most 2 extra steps, "
+            "log-sum-exp; image sm_90a");
   ASSERT_GT(all.backends.size(), 1u);
   EXPECT_EQ(all.backends[1].name, "sm90");
-  EXPECT_THAT(all.backends[1].detail, HasSubstr("(9.0)"));
+  EXPECT_EQ(all.backends[1].detail, "image sm_90a");
+  EXPECT_THAT(all.cuda.images, Contains("sm_90a"));
+  EXPECT_EQ(all.cuda.problem, "");
+  EXPECT_THAT(all.cuda.driver, MatchesRegex("[0-9]+.[0-9]+"));
+  ASSERT_EQ(all.cuda.devices.size(), static_cast<std::size_t>(cuda::device_count()));
+  EXPECT_EQ(all.cuda.devices[0].name, cuda::device_info(0).name);
+  EXPECT_EQ(all.cuda.devices[0].compute_capability, "9.0");
+  EXPECT_EQ(all.cuda.devices[0].backend, "sm90");
+  EXPECT_EQ(all.cuda.devices[0].refusal, "");
   EXPECT_TRUE(is_supported(tensors.device_q.view(), tensors.device_k.view(),
                            tensors.device_v.view(), c.options()));
   cuda::check(cudaDeviceSynchronize(), "running attention");
