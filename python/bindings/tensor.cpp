@@ -39,34 +39,41 @@ ElementType element_type(const std::string& name, const nb::dlpack::dtype& found
                   " bits; supported are bfloat16, float16 and float32: cast it first");
 }
 
+/// Prepends the batch axis that a tensor of `ndim` axes may lack; returns where its own ones start.
+std::size_t add_missing_axes(MutableTensorView& view, const char* name, std::size_t ndim) {
+  if (ndim != kRank && ndim != kRank - 1) {
+    throw Error(ErrorCode::invalid_value, std::string(name) + " has " + std::to_string(ndim) +
+                                              " dimensions; expected [S, H, D] or [B, S, H, D]");
+  }
+  view.shape.fill(1);
+  view.strides.fill(0);
+  return kRank - ndim;
+}
+
 Tensor tensor_from_pointer(std::uintptr_t pointer, ElementType type, DeviceType device,
-                           int device_index, const std::array<std::int64_t, kRank>& shape,
-                           const std::array<std::int64_t, kRank>& strides) {
+                           int device_index, const nb::tuple& shape, const nb::tuple& strides) {
   Tensor tensor;
   tensor.view.data = reinterpret_cast<void*>(pointer);
   tensor.view.type = type;
   tensor.view.device = {device, device_index};
-  tensor.view.shape = shape;
-  tensor.view.strides = strides;
+  const std::size_t first = add_missing_axes(tensor.view, "tensor", shape.size());
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    tensor.view.shape[axis + first] = nb::cast<std::int64_t>(shape[axis]);
+    tensor.view.strides[axis + first] = nb::cast<std::int64_t>(strides[axis]);
+  }
   return tensor;
 }
 
 /// A [S, H, D] or [B, S, H, D] array in CPU memory; the rank is checked by the caller in Python.
 Tensor tensor_from_dlpack(const std::string& name, nb::ndarray<nb::ro> array) {
-  if (array.ndim() != kRank && array.ndim() != kRank - 1) {
-    throw Error(ErrorCode::invalid_value, name + " has " + std::to_string(array.ndim()) +
-                                              " dimensions; expected [S, H, D] or [B, S, H, D]");
-  }
   if (array.device_type() != nb::device::cpu::value) {
     throw Error(ErrorCode::unsupported, name + " is not in CPU memory");
   }
   Tensor tensor;
-  const std::size_t missing = kRank - array.ndim();
-  tensor.view.shape.fill(1);
-  tensor.view.strides.fill(0);
+  const std::size_t first = add_missing_axes(tensor.view, name.c_str(), array.ndim());
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
-    tensor.view.shape[axis + missing] = static_cast<std::int64_t>(array.shape(axis));
-    tensor.view.strides[axis + missing] = array.stride(axis);
+    tensor.view.shape[axis + first] = static_cast<std::int64_t>(array.shape(axis));
+    tensor.view.strides[axis + first] = array.stride(axis);
   }
   // The library never writes through a view that it takes as const; results get memory from
   // allocate() below.

@@ -50,6 +50,13 @@ class Arrays(ABC):
     def check(self, name: str, array: Any) -> None:
         """Refuses what cannot be read in place, naming the argument and the way out."""
 
+    def is_direct(self, q: Any, k: Any, v: Any) -> bool:
+        """Whether check_operands() would pass, and the kernels may read the memory right away.
+
+        A cheap answer for the usual call: False only means that somebody has to look closer.
+        """
+        return False
+
     @abstractmethod
     def view(self, name: str, array: Any) -> _openvc.Tensor:
         """A view of a checked array, valid while the array lives."""
@@ -81,22 +88,6 @@ class Arrays(ABC):
     def allocator(self, origin: Origin) -> Callable[[int], Any] | None:
         """Gives device memory of so many bytes as a tensor with data_ptr(); None on the CPU."""
         return None
-
-
-def view_of_pointer(
-    address: int,
-    dtype: str,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    device: _openvc.DeviceType = _openvc.DeviceType.cpu,
-    device_index: int = 0,
-) -> _openvc.Tensor:
-    """A native view with a batch axis; strides count elements."""
-    if len(shape) == min(RANKS):
-        shape, strides = (1, *shape), (0, *strides)
-    return _openvc.tensor_from_pointer(
-        address, ELEMENTS[dtype], device, device_index, shape, strides
-    )
 
 
 def unsupported_dtype(name: str, dtype: str, cast: str) -> TypeError:
@@ -137,8 +128,14 @@ class NumpyArrays(Arrays):
             )
 
     def view(self, name: str, array: Any) -> _openvc.Tensor:
-        strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
-        return view_of_pointer(self._address(array), array.dtype.name, array.shape, strides)
+        return _openvc.tensor_from_pointer(
+            self._address(array),
+            ELEMENTS[array.dtype.name],
+            _openvc.DeviceType.cpu,
+            0,
+            array.shape,
+            tuple(stride // array.dtype.itemsize for stride in array.strides),
+        )
 
     def empty(self, shape: tuple[int, ...], dtype: str, origin: Origin) -> tuple[Any, int]:
         numpy = sys.modules["numpy"]
@@ -202,9 +199,9 @@ def arrays_of(name: str, array: Any) -> Arrays:
     """The framework of one argument."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        from . import _torch_arrays
+        from . import _torch_op  # registers the operators
 
-        return _torch_arrays.TORCH
+        return _torch_op.TORCH
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.ndarray):
         return _NUMPY

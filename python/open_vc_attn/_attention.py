@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from . import _openvc
-from ._arrays import LAYOUT, Arrays, check_operands
+from ._arrays import LAYOUT, Arrays, arrays_of, check_operands
 from ._native import get_num_threads, native_options
 from ._options import KeyOrder, NumericsLike, Support, as_numerics, require_bool
 
@@ -60,7 +60,8 @@ def attention(
 
     Torch tensors, NumPy arrays and other DLPack arrays are read in place, in any strides whose
     channel axis is contiguous; nothing of the caller is modified. Torch tensors go through a
-    registered operator, so compiled and exported models may contain the call.
+    registered operator wherever torch has to see the call, so compiled and exported models may
+    contain it.
 
     Args:
         q: queries, [S, H, 128] or [B, S, H, 128], bfloat16, float16 or float32.
@@ -85,9 +86,12 @@ def attention(
         MemoryError: an allocation failed.
         RuntimeError: the CUDA driver reported an error.
     """
-    arrays = check_operands(q, k, v)
+    arrays = arrays_of("q", q)
+    is_direct = arrays.is_direct(q, k, v)
+    if not is_direct:
+        check_operands(q, k, v)
     require_bool("return_lse", return_lse)
-    if arrays.name == "torch":
+    if arrays.name == "torch" and not is_direct:
         from . import _torch_op
 
         if _torch_op.AVAILABLE:

@@ -17,7 +17,7 @@ from ._options import (
     require_one_of,
 )
 
-_CACHED_OPTIONS = 256
+CACHED_OPTIONS = 256
 
 _threads = 0
 
@@ -59,7 +59,7 @@ def native_options(
     )
 
 
-@lru_cache(maxsize=_CACHED_OPTIONS)
+@lru_cache(maxsize=CACHED_OPTIONS)
 def _cached_options(
     causal: bool, softmax_scale: float | None, key_order: str, numerics: Numerics
 ) -> _openvc.AttentionOptions:

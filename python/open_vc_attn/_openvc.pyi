@@ -95,8 +95,8 @@ def tensor_from_pointer(
     type: ElementType,
     device: DeviceType,
     device_index: int,
-    shape: Sequence[int],
-    strides: Sequence[int],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
 ) -> Tensor: ...
 def tensor_from_dlpack(name: str, array: Any) -> Tensor: ...
 def allocate(dtype: str, shape: Sequence[int]) -> Any: ...

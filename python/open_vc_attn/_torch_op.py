@@ -2,20 +2,25 @@
 """The torch operators ``open_vc_attn::attention`` and ``open_vc_attn::attention_with_lse``.
 
 They are functional: nothing is mutated, results are fresh and contiguous. Importing this module
-registers them, which happens with the first torch tensor that attention() sees. The import is the
+registers them, which happens with the first torch tensor that the package sees. The import is the
 registration so that it also works while torch.compile traces that first call.
+
+torch's dispatcher takes longer than the rest of a short call, so attention() leaves the operators
+out where nothing of torch would see the call (TorchArrays.is_direct).
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 
+from . import _openvc
 from ._attention import lse_shape, run_attention
-from ._native import native_options
+from ._native import CACHED_OPTIONS, native_options
 from ._options import Numerics, as_softmax_scale, require_bool, require_one_of, KEY_ORDERS
-from ._torch_arrays import TORCH
+from ._torch_arrays import TORCH as TORCH
 
 AVAILABLE = hasattr(torch.library, "register_fake")
 """Operators with fake kernels need torch 2.4; older versions call the library directly."""
@@ -58,18 +63,19 @@ def call(
     )
 
 
-def _run(return_lse: bool, q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any]:
-    causal, softmax_scale, key_order, *numerics = options
-    native = native_options(causal, softmax_scale, key_order, Numerics(*numerics))
-    return run_attention(TORCH, q, k, v, native, return_lse)
+@lru_cache(maxsize=CACHED_OPTIONS)
+def _native_options(
+    causal: bool, softmax_scale: float | None, key_order: str, *numerics: Any
+) -> _openvc.AttentionOptions:
+    return native_options(causal, softmax_scale, key_order, Numerics(*numerics))
 
 
 def _attention(q: Any, k: Any, v: Any, *options: Any) -> Any:
-    return _run(False, q, k, v, *options)[0]
+    return run_attention(TORCH, q, k, v, _native_options(*options), False)[0]
 
 
 def _attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any]:
-    return _run(True, q, k, v, *options)
+    return run_attention(TORCH, q, k, v, _native_options(*options), True)
 
 
 def _fake_attention(q: Any, k: Any, v: Any, *options: Any) -> Any:
