@@ -60,8 +60,8 @@ void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
   view.with_log_sum_exp = call.with_log_sum_exp;
   view.layout =
       schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
-  prepared.memory = allocate(view.layout.bytes + cuda::prepare::workspace_bytes(request),
-                             call.device, execution);
+  prepared.memory =
+      allocate(view.layout.bytes + cuda::prepare::workspace_bytes(request), call.device, execution);
   view.data = prepared.memory.get();
   state->workspace = prepared.memory.get() + view.layout.bytes;
   state->stream = execution.stream;
