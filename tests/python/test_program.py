@@ -192,15 +192,44 @@ def test_info():
     parsed = json.loads(output_of("info", "--json"))
     assert parsed["version"] == open_vc_attn.__version__
     assert parsed["backends"][0]["name"] == "cpu"
-    assert f"numerics contract {parsed['contract_version']}" in output_of("info")
+    assert parsed["last_dispatch"] == ""
+    text = output_of("info")
+    assert f"numerics contract {parsed['contract_version']}" in text
+    assert "Last call of this process: none" in text
+    # Field cases E10 and F07: what would run on each device, or why there is none.
+    cuda = parsed["cuda"]
+    assert bool(cuda["devices"]) != bool(cuda["problem"])
+    assert cuda["problem"] in text
+    for device in cuda["devices"]:
+        assert bool(device["backend"]) != bool(device["refusal"])
+        assert device["name"] in text and device["compute_capability"] in text
 
 
 def test_check_smoke():
     parsed = json.loads(output_of("check", "--smoke", "--json"))
     assert parsed["schema"] == "openvc.check" and parsed["passed"] is True
-    assert {c["group"] for c in parsed["checks"]} == {"codec", "accuracy", "identity"}
+    assert {c["group"] for c in parsed["checks"]} == {"codec", "accuracy", "identity", "call"}
     assert all(c["measured"] <= c["limit"] for c in parsed["checks"])
-    assert re.search(r"^(\d+) of \1 checks passed$", output_of("check", "--smoke"), re.MULTILINE)
+    text = output_of("check", "--smoke")
+    assert re.search(r"^(\d+) of \1 checks passed$", text, re.MULTILINE)
+    # A line for each backend, and one for each GPU that none of them serves.
+    assert re.search(r"^cpu: (\d+) of \1 passed$", text, re.MULTILINE)
+    devices = json.loads(output_of("info", "--json"))["cuda"]["devices"]
+    assert [t["device"] for t in parsed["targets"]] == [
+        "cpu",
+        *(f"cuda:{device['index']}" for device in devices),
+    ]
+    assert ("no GPU was checked" in text) == (not devices)
+    for device in devices:
+        line = f"cuda:{device['index']} ({device['name']})"
+        if device["backend"]:
+            assert re.search(
+                rf"^{device['backend']} on {re.escape(line)}: (\d+) of \1 passed$", text, re.M
+            )
+            calls = [c for c in parsed["checks"] if c["device"] == f"cuda:{device['index']}"]
+            assert {c["name"] for c in calls} >= {"cross-attention", "float16", "log-sum-exp"}
+        else:
+            assert f"{line} was not checked: {device['refusal']}" in text
 
 
 def test_bench(tmp_path):
