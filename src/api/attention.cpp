@@ -52,15 +52,23 @@ api::Call make_call(const TensorView& q, const TensorView& k, double budget,
   return call;
 }
 
-/// Turns a failed allocation into the library's own exception.
+/// Turns a failed allocation into the library's own exception, with the way out.
 template <class Work>
 auto translating_bad_alloc(const Work& work) {
+  const auto give_up = [](const std::string& found) {
+    throw Error(ErrorCode::out_of_memory,
+                found +
+                    "; expected memory for about 3.3 bytes per element of q, k and v. Free "
+                    "memory, or split the call by heads.");
+  };
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::out_of_memory,
-                "an allocation failed; expected memory for about 3.3 bytes per element of q, k and "
-                "v. Free memory, or split the call by heads.");
+    give_up("an allocation failed");
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::out_of_memory) give_up(error.what());
+    throw;
   }
 }
 
@@ -70,11 +78,11 @@ Prepared prepare_validated(const TensorView& q, const TensorView& k, const Tenso
   const api::Call call = make_call(q, k, budget, options, with_log_sum_exp);
   const api::BackendChoice choice = api::choose_backend(call, api::backends());
   if (choice.backend == nullptr) throw Error(ErrorCode::unsupported, choice.reason);
-  if (api::finite_check_enabled()) {
-    const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
-    api::check_finite(*choice.backend, inputs, execution);
-  }
   return translating_bad_alloc([&] {
+    if (api::finite_check_enabled()) {
+      const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
+      api::check_finite(*choice.backend, inputs, execution);
+    }
     auto impl = std::make_shared<Prepared::Impl>();
     impl->backend = choice.backend;
     impl->type = q.type;
@@ -91,12 +99,13 @@ std::int64_t log_sum_exp_values(const schedule::Problem& problem) {
 void run_validated(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
                    const Execution& execution) {
   api::record_dispatch(prepared);
-  translating_bad_alloc([&] { prepared.backend->run(prepared, out, log_sum_exp, execution); });
-  if (api::finite_check_enabled()) {
+  translating_bad_alloc([&] {
+    prepared.backend->run(prepared, out, log_sum_exp, execution);
+    if (!api::finite_check_enabled()) return;
     const TensorView written = out.view();
     const NamedTensor outputs[] = {{"out", written}};
     api::check_finite(*prepared.backend, outputs, execution);
-  }
+  });
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -72,6 +75,38 @@ inline void call_on_device(const ApiCase& c, const CaseTensors& tensors, const D
   } else {
     attention(q, k, v, out.view(), out.log_sum_exp(), c.options(), execution);
   }
+}
+
+/// Lengths that are multiples of nothing, and extra steps in every head.
+inline ApiCase small_case(double repair_budget = 0.0) {
+  ApiCase c;
+  c.inputs.queries = 700;
+  c.inputs.keys = 900;
+  c.inputs.heads = 3;
+  c.inputs.repair_budget = repair_budget;
+  c.inputs.numerics.score_error_target = 0.0f;
+  return c;
+}
+
+/// What the call writes, output and log-sum-exp, on the first device.
+inline std::vector<std::byte> expected_bytes(const ApiCase& c, const CaseTensors& tensors) {
+  const DeviceOutput out(c.problem(), c.inputs.type);
+  call_on_device(c, tensors, out);
+  cuda::check(cudaDeviceSynchronize(), "running attention");
+  EXPECT_EQ(out.fault(true), "");
+  return out.bytes();
+}
+
+/// The openvc::Error of a call that must throw one.
+template <class Call>
+Error error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorCode::device_failure, "nothing was thrown"};
 }
 
 }  // namespace openvc::test

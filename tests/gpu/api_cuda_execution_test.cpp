@@ -15,32 +15,13 @@
 #include "gpu/api_case.hpp"
 #include "gpu/sm90_fixture.hpp"
 
-// The public interface on CUDA tensors: streams, graphs, memory, threads, devices, refusals.
+// The public interface on CUDA tensors: streams, graphs, threads, refusals.
 namespace openvc::test {
 namespace {
 
 using ::testing::HasSubstr;
 
-class ApiCudaExecution : public Sm90Test {
- protected:
-  static std::vector<std::byte> expected_bytes(const ApiCase& c, const CaseTensors& tensors) {
-    const DeviceOutput out(c.problem(), c.inputs.type);
-    call_on_device(c, tensors, out);
-    cuda::check(cudaDeviceSynchronize(), "running attention");
-    EXPECT_EQ(out.fault(true), "");
-    return out.bytes();
-  }
-};
-
-ApiCase small_case(double repair_budget = 0.0) {
-  ApiCase c;
-  c.inputs.queries = 700;
-  c.inputs.keys = 900;
-  c.inputs.heads = 3;
-  c.inputs.repair_budget = repair_budget;
-  c.inputs.numerics.score_error_target = 0.0f;
-  return c;
-}
+using ApiCudaExecution = Sm90Test;
 
 TEST_F(ApiCudaExecution, RunsRepeatBitForBit) {
   for (const double budget : {0.0, 0.02}) {
@@ -119,53 +100,6 @@ TEST_F(ApiCudaExecution, GraphReplayReadsNewInputs) {
   }
 }
 
-TEST_F(ApiCudaExecution, TakesMemoryFromTheCallersAllocator) {
-  const ApiCase c = small_case(0.02);
-  const CaseTensors tensors(c.inputs);
-  const std::vector<std::byte> expected = expected_bytes(c, tensors);
-  // Guarded memory full of NaN: what the call reads it must have written.
-  std::atomic<int> alive = 0;
-  std::atomic<int> handed_out = 0;
-  std::atomic<bool> guards_intact = true;
-  Execution execution;
-  execution.allocate = [&](std::size_t bytes) {
-    ++alive;
-    ++handed_out;
-    auto buffer = std::make_shared<DeviceBuffer>(bytes, kUnwritten);
-    std::byte* data = buffer->data();
-    return std::shared_ptr<std::byte>(data, [&, buffer](std::byte*) {
-      cudaDeviceSynchronize();
-      if (!buffer->guards_untouched()) guards_intact = false;
-      --alive;
-    });
-  };
-  const DeviceOutput out(c.problem(), c.inputs.type);
-  call_on_device(c, tensors, out, execution);
-  cuda::check(cudaDeviceSynchronize(), "running attention");
-  EXPECT_EQ(out.bytes(), expected);
-  EXPECT_GT(handed_out, 0);
-  EXPECT_EQ(alive, 0) << "memory that the call keeps";
-  EXPECT_TRUE(guards_intact);
-}
-
-TEST_F(ApiCudaExecution, ReleasesItsMemory) {
-  const ApiCase c = small_case();
-  const CaseTensors tensors(c.inputs);
-  const std::vector<std::byte> expected = expected_bytes(c, tensors);
-  const auto used = [] {
-    cudaMemPool_t pool = nullptr;
-    std::uint64_t bytes = 0;
-    cuda::check(cudaDeviceSynchronize(), "waiting");
-    cuda::check(cudaDeviceGetDefaultMemPool(&pool, 0), "finding the memory pool");
-    cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &bytes),
-                "reading the memory pool");
-    return bytes;
-  };
-  const std::uint64_t before = used();
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(expected_bytes(c, tensors), expected);
-  EXPECT_EQ(used(), before);
-}
-
 TEST_F(ApiCudaExecution, ConcurrentThreads) {
   const ApiCase c = small_case();
   const CaseTensors tensors(c.inputs);
@@ -191,58 +125,7 @@ TEST_F(ApiCudaExecution, ConcurrentThreads) {
   for (const std::string& fault : faults) EXPECT_EQ(fault, "");
 }
 
-// Tensors of a device that is not the current one.
-TEST_F(ApiCudaExecution, OtherDevices) {
-  if (cuda::device_count() < 2) GTEST_SKIP() << "one device";
-  const ApiCase c = small_case();
-  const CaseTensors tensors(c.inputs);
-  const std::vector<std::byte> expected = expected_bytes(c, tensors);
-  const auto on_second = [&](const TensorView& view, const TestTensor& host) {
-    TensorView moved = view;
-    void* data = nullptr;
-    cuda::check(cudaMalloc(&data, host.bytes().size()), "allocating on the second device");
-    const auto origin = static_cast<const std::byte*>(host.view().data) - host.bytes().data();
-    cuda::check(cudaMemcpy(data, host.bytes().data(), host.bytes().size(), cudaMemcpyHostToDevice),
-                "uploading");
-    moved.data = static_cast<std::byte*>(data) + origin;
-    moved.device.index = 1;
-    return moved;
-  };
-  cuda::check(cudaSetDevice(1), "selecting the second device");
-  const TensorView q = on_second(tensors.device_q.view(), tensors.q);
-  const TensorView k = on_second(tensors.device_k.view(), tensors.k);
-  const TensorView v = on_second(tensors.device_v.view(), tensors.v);
-  const DeviceOutput out(c.problem(), c.inputs.type);
-  MutableTensorView view = out.view();
-  view.device.index = 1;
-  cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
-  cuda::check(cudaSetDevice(0), "selecting the first device");
-  attention(q, k, v, view, out.log_sum_exp(), c.options());
-  int current = -1;
-  cuda::check(cudaGetDevice(&current), "reading the current device");
-  EXPECT_EQ(current, 0) << "the call changed the current device";
-  cuda::check(cudaSetDevice(1), "selecting the second device");
-  cuda::check(cudaDeviceSynchronize(), "running attention");
-  EXPECT_EQ(out.bytes(), expected);
-  for (const TensorView* tensor : {&q, &k, &v}) {
-    // Allocations start at multiples of 256 bytes, at or below the first element.
-    cudaFree(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(tensor->data) / 256 * 256));
-  }
-  cuda::check(cudaSetDevice(0), "selecting the first device");
-}
-
 // ---- refusals -----------------------------------------------------------------------------------
-
-template <class Call>
-Error error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode::device_failure, "nothing was thrown"};
-}
 
 TEST_F(ApiCudaExecution, RefusesWhatItCannotDo) {
   const ApiCase c = small_case();
@@ -296,22 +179,6 @@ TEST_F(ApiCudaExecution, RefusesWhatItCannotDo) {
   call_on_device(c, tensors, out);
   cuda::check(cudaDeviceSynchronize(), "running attention");
   EXPECT_EQ(out.fault(true), "");
-}
-
-TEST_F(ApiCudaExecution, OutOfMemoryIsAnError) {
-  const ApiCase c = small_case();
-  const CaseTensors tensors(c.inputs);
-  // A single stored head, expanded to more than any device holds.
-  TensorView q = tensors.device_q.view();
-  TensorView k = tensors.device_k.view();
-  for (TensorView* tensor : {&q, &k}) {
-    tensor->shape = {1, 300, std::int64_t{1} << 24, numerics::kHeadDim};
-    tensor->strides = {0, 0, 0, 1};
-  }
-  const Error error = error_of([&] { (void)prepare(q, k, k); });
-  EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  expected_bytes(c, tensors);
 }
 
 }  // namespace
