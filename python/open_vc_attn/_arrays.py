@@ -65,6 +65,10 @@ class Arrays(ABC):
     def empty(self, shape: tuple[int, ...], dtype: str, origin: Origin) -> tuple[Any, int]:
         """Fresh, contiguous memory on the device of `origin`, and its address."""
 
+    def empty_like(self, query: Any, origin: Origin) -> Any:
+        """Memory as from empty() for the output of attention."""
+        return self.empty(tuple(query.shape), origin.dtype, origin)[0]
+
     def publish(self, result: Any, origin: Origin) -> Any:
         """What the caller gets for memory from empty() once it is written."""
         return result
@@ -81,13 +85,12 @@ class Arrays(ABC):
         """The framework's own object for the element type."""
         return array.dtype
 
-    def stream(self, origin: Origin) -> int:
-        """Handle of the stream that the work belongs to; 0 on the CPU."""
-        return 0
+    def execution(self, origin: Origin) -> tuple[int, Callable[[int], Any] | None]:
+        """Handle of the stream that the work belongs to, and where its device memory comes from.
 
-    def allocator(self, origin: Origin) -> Callable[[int], Any] | None:
-        """Gives device memory of so many bytes as a tensor with data_ptr(); None on the CPU."""
-        return None
+        The latter gives so many bytes as a tensor with data_ptr(). On the CPU 0 and None.
+        """
+        return 0, None
 
 
 def unsupported_dtype(name: str, dtype: str, cast: str) -> TypeError:

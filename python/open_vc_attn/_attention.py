@@ -109,11 +109,10 @@ def run_attention(
     """Attention on checked operands: the output and the LSE, or None in its place."""
     views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
     origin = arrays.origin(q)
-    shape = tuple(q.shape)
-    warn_about_layout(shape)
-    out, _ = arrays.empty(shape, origin.dtype, origin)
+    warn_about_layout(q.shape)
+    out = arrays.empty_like(q, origin)
     lse, lse_address = (
-        arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+        arrays.empty(lse_shape(q.shape), LSE_DTYPE, origin) if return_lse else (None, 0)
     )
     _openvc.attention(
         *views,
@@ -121,8 +120,7 @@ def run_attention(
         lse_address,
         options,
         get_num_threads(),
-        arrays.stream(origin),
-        arrays.allocator(origin),
+        *arrays.execution(origin),
     )
     return arrays.publish(out, origin), arrays.publish(lse, origin) if return_lse else None
 

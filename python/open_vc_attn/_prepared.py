@@ -216,8 +216,7 @@ def _quantize(
         native_options(*options),
         with_lse,
         get_num_threads(),
-        arrays.stream(origin),
-        arrays.allocator(origin),
+        *arrays.execution(origin),
     )
     return PreparedFP8(
         shapes=Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape)),
@@ -235,12 +234,9 @@ def _run(prepared: PreparedFP8, return_lse: bool) -> Any:
     lse, lse_address = (
         arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
     )
+    stream, _ = arrays.execution(origin)
     _openvc.attention_prepared(
-        prepared._native,
-        arrays.view("out", out),
-        lse_address,
-        get_num_threads(),
-        arrays.stream(origin),
+        prepared._native, arrays.view("out", out), lse_address, get_num_threads(), stream
     )
     out = arrays.publish(out, origin)
     return (out, arrays.publish(lse, origin)) if return_lse else out

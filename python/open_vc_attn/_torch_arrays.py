@@ -20,7 +20,11 @@ _NAMES = {
 }
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _ELEMENTS = {_DTYPES[name]: element for name, element in ELEMENTS.items()}
-_DEVICES = {"cpu": _openvc.DeviceType.cpu, "cuda": _openvc.DeviceType.cuda}
+_CPU = _openvc.DeviceType.cpu
+_CUDA = _openvc.DeviceType.cuda
+_DEVICES = ("cpu", "cuda")
+
+_tensor_from_pointer = _openvc.tensor_from_pointer
 
 
 def _plain_keys() -> int | None:
@@ -34,20 +38,13 @@ def _plain_keys() -> int | None:
         torch.compiler.is_compiling()
         torch._C._is_torch_function_mode_enabled()
         torch.autograd._profiler_enabled()
-        _dispatch_keys()
+        torch._C._dispatch_keys(torch.empty(0)).raw_repr()
+        torch._C._dispatch_tls_local_include_set().raw_repr()
         for name in (*names, "ADInplaceOrView", "BackendSelect"):
             bits |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)).raw_repr()
     except (AttributeError, TypeError):
         return None
     return bits
-
-
-def _dispatch_keys(*tensors: Any) -> int:
-    """Bits of all dispatch keys that a call with these tensors would visit."""
-    keys: int = torch._C._dispatch_tls_local_include_set().raw_repr()
-    for tensor in tensors:
-        keys |= torch._C._dispatch_keys(tensor).raw_repr()
-    return keys
 
 
 _PLAIN_KEYS = _plain_keys()
@@ -93,16 +90,25 @@ class TorchArrays(Arrays):
         # Compilers trace only as far as the next line.
         if _PLAIN_KEYS is None or torch.compiler.is_compiling():
             return False
+        if not (type(q) is type(k) is type(v) is torch.Tensor):
+            return False
+        core = torch._C
+        # Every transformation of torch (vmap, grad, tracing, functionalization, fake and lazily
+        # negated tensors) shows in the dispatch keys of its tensors or of the thread.
+        keys = (
+            core._dispatch_tls_local_include_set().raw_repr()
+            | core._dispatch_keys(q).raw_repr()
+            | core._dispatch_keys(k).raw_repr()
+            | core._dispatch_keys(v).raw_repr()
+        )
+        if keys & ~_PLAIN_KEYS:
+            return False
+        # Modes and the profiler want to see the operator.
+        if core._is_torch_function_mode_enabled() or torch.autograd._profiler_enabled():
+            return False
         dtype, device, rank = q.dtype, q.device, q.dim()
         return (
-            # Subclasses, modes and the profiler want to see the operator, and every transformation
-            # of torch (vmap, grad, tracing, functionalization, fake and lazily negated tensors)
-            # shows in the dispatch keys of its tensors or of the thread.
-            type(q) is type(k) is type(v) is torch.Tensor
-            and not (_dispatch_keys(q, k, v) & ~_PLAIN_KEYS)
-            and not torch._C._is_torch_function_mode_enabled()
-            and not torch.autograd._profiler_enabled()
-            and dtype in _ELEMENTS
+            dtype in _ELEMENTS
             and dtype == k.dtype == v.dtype
             and device == k.device == v.device
             and rank in RANKS
@@ -115,12 +121,11 @@ class TorchArrays(Arrays):
     def view(self, name: str, array: Any) -> _openvc.Tensor:
         if array.is_neg():
             raise ValueError(f"{name} is a lazily negated view: use {name}.resolve_neg()")
-        device = array.device
-        return _openvc.tensor_from_pointer(
+        return _tensor_from_pointer(
             array.data_ptr(),
             _ELEMENTS[array.dtype],
-            _DEVICES[device.type],
-            device.index or 0,
+            _CUDA if array.is_cuda else _CPU,
+            array.get_device(),
             array.shape,
             array.stride(),
         )
@@ -129,17 +134,17 @@ class TorchArrays(Arrays):
         array = torch.empty(shape, dtype=_DTYPES[dtype], device=origin.device)
         return array, array.data_ptr()
 
-    def stream(self, origin: Origin) -> int:
-        if origin.device.type == "cpu":
-            return 0
-        if _current_raw_stream is not None:
-            return int(_current_raw_stream(origin.device.index))
-        return int(torch.cuda.current_stream(origin.device).cuda_stream)
+    def empty_like(self, query: Any, origin: Origin) -> Any:
+        return torch.empty_like(query, memory_format=torch.contiguous_format)
 
-    def allocator(self, origin: Origin) -> Callable[[int], Any] | None:
-        if origin.device.type == "cpu":
-            return None
-        return functools.partial(torch.empty, dtype=torch.uint8, device=origin.device)
+    def execution(self, origin: Origin) -> tuple[int, Callable[[int], Any] | None]:
+        device = origin.device
+        if device.type == "cpu":
+            return 0, None
+        allocate = functools.partial(torch.empty, dtype=torch.uint8, device=device)
+        if _current_raw_stream is not None:
+            return _current_raw_stream(device.index), allocate
+        return torch.cuda.current_stream(device).cuda_stream, allocate
 
     def call_opaque(self, function: Callable[..., Any], *args: Any) -> Any:
         return _call_untraced(function, *args)

@@ -64,9 +64,10 @@ def test_same_bits_as_the_operator(monkeypatch, operator_calls, dtype, batch, op
 def test_usual_calls_are_direct(operator_calls, context):
     with context():
         q, k, v = tensors()
-        attention(q, k, v)
-        attention(q.transpose(1, 2).contiguous().transpose(1, 2), k[:, ::2], v[:, ::2])
-        attention(q, k[:, :, :1].expand_as(k), v)
+        heads_first = q.transpose(1, 2).contiguous().transpose(1, 2)
+        assert attention(q, k, v).is_contiguous()
+        assert attention(heads_first, k[:, ::2], v[:, ::2]).is_contiguous()
+        assert attention(q, k[:, :, :1].expand_as(k), v).is_contiguous()
     assert not operator_calls
 
 
@@ -115,6 +116,7 @@ WATCHERS = {
     "mapped": torch.vmap(attention),
     "mapped elsewhere": lambda q, k, v: torch.vmap(lambda _: attention(q, k, v))(q)[0],
     "subclass": lambda q, k, v: attention(q, k.as_subclass(Subclass), v),
+    "subclasses": lambda *inputs: attention(*(x.as_subclass(Subclass) for x in inputs)),
     "parameter": lambda q, k, v: attention(q, k, torch.nn.Parameter(v)),
 }
 
