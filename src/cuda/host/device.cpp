@@ -3,7 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <mutex>
+#include <string>
+#include <vector>
 
 #include "cuda/host/check.hpp"
 
@@ -19,21 +20,20 @@ int device_count() noexcept {
 }
 
 const DeviceInfo& device_info(int ordinal) {
-  static std::mutex mutex;
   static std::vector<DeviceInfo> devices(static_cast<std::size_t>(device_count()));
-  const std::lock_guard lock(mutex);
+  static OncePerDevice read;
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= devices.size()) {
     throw Error(ErrorCode::invalid_value, "device: there is no CUDA device " +
                                               std::to_string(ordinal) + "; this process sees " +
                                               std::to_string(devices.size()));
   }
   DeviceInfo& info = devices[static_cast<std::size_t>(ordinal)];
-  if (info.multiprocessors == 0) {
+  read(ordinal, [&info, ordinal] {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, ordinal), "reading device properties");
     info = {ordinal, properties.name, properties.major, properties.minor,
             properties.multiProcessorCount};
-  }
+  });
   return info;
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace openvc::cuda {
@@ -20,6 +23,20 @@ int device_count() noexcept;
 
 /// Attributes of a device, read once per process.
 const DeviceInfo& device_info(int ordinal);
+
+/// Work that a process has to do once per device, by whichever thread comes first. Work that throws
+/// is done again by the next call.
+class OncePerDevice {
+ public:
+  /// `ordinal` must name a device; see device_info().
+  template <class Work>
+  void operator()(int ordinal, Work&& work) {
+    std::call_once(done_[static_cast<std::size_t>(ordinal)], std::forward<Work>(work));
+  }
+
+ private:
+  std::vector<std::once_flag> done_{static_cast<std::size_t>(device_count())};
+};
 
 /// Makes a device current for a scope and restores the previous one.
 class DeviceGuard {

@@ -85,8 +85,11 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
   constexpr std::size_t kSharedBytes = sizeof(Storage<Config>) + alignof(Storage<Config>);
   static_assert(kSharedBytes <= kSharedMemoryLimit);
   const auto kernel = attention_kernel<Config>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-        "reserving shared memory for the attention kernel");
+  static OncePerDevice reserve;
+  reserve(device.ordinal, [kernel] {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+          "reserving shared memory for the attention kernel");
+  });
 
   const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
   const std::int64_t clusters =
