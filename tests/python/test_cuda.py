@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch tensors on a GPU: streams, graphs, and agreement with the CPU backend."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from conftest import GAUSSIAN_ERROR, LSE_ERROR, random_qkv, relative_l2, softmax_attention
 
@@ -79,6 +81,35 @@ def test_runs_on_the_current_stream():
         out = attention(*doubled)
     stream.synchronize()
     assert torch.equal(out, expected)
+
+
+def test_threads_with_streams_of_their_own():
+    inputs = [tensors(700, seed=seed) for seed in range(8)]
+    expected = [attention(*x) for x in inputs]
+    torch.cuda.synchronize()
+
+    def attend(i):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            out = [attention(*inputs[i]) for _ in range(20)]
+        stream.synchronize()
+        return all(torch.equal(x, expected[i]) for x in out)
+
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        assert all(pool.map(attend, range(len(inputs))))
+
+
+def test_plain_tensors_do_not_need_the_operator(monkeypatch):
+    from open_vc_attn import _torch_op
+    from open_vc_attn._torch_arrays import TORCH
+
+    inputs = tensors(300, 400, batch=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(_torch_op, "call", None)
+        out, lse = attention(*inputs, return_lse=True)
+    monkeypatch.setattr(type(TORCH), "is_direct", lambda *_: False)
+    expected, expected_lse = attention(*inputs, return_lse=True)
+    assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
 
 
 def test_graph_replay_follows_the_data():
