@@ -232,18 +232,22 @@ def check_operands(q: Any, k: Any, v: Any) -> Arrays:
     for name, array in named:
         arrays.check(name, array)
     ranks = [len(array.shape) for _, array in named]
-    if ranks[0] not in RANKS or ranks.count(ranks[0]) != len(ranks):
+    if ranks[0] not in RANKS or _differ(ranks):
         raise ValueError(
             f"q, k and v must all have layout {LAYOUT}, not shapes "
             + ", ".join(str(tuple(array.shape)) for _, array in named)
         )
     dtypes = [arrays.dtype_name(array) for _, array in named]
-    if dtypes.count(dtypes[0]) != len(dtypes):
+    if _differ(dtypes):
         raise TypeError(
             f"q, k and v must have one element type, not {', '.join(dtypes)}: "
             "cast them to the one that the output should have"
         )
     devices = [arrays.device_name(array) for _, array in named]
-    if devices.count(devices[0]) != len(devices):
+    if _differ(devices):
         raise ValueError(f"q, k and v must be on one device, not {', '.join(devices)}: move them")
     return arrays
+
+
+def _differ(values: list[Any]) -> bool:
+    return any(value != values[0] for value in values)
