@@ -221,9 +221,11 @@ def check_operands(q: Any, k: Any, v: Any) -> Arrays:
 
     Sizes are checked by the C++ library, which needs no framework for it.
     """
+    arrays = arrays_of("q", q)
+    if arrays.is_direct(q, k, v):
+        return arrays
     named = (("q", q), ("k", k), ("v", v))
     frameworks = [arrays_of(name, array) for name, array in named]
-    arrays = frameworks[0]
     if any(other is not arrays for other in frameworks):
         raise TypeError(
             "q, k and v must come from one framework, not "
