@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch tensors on a GPU: streams, graphs, and agreement with the CPU backend."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -131,6 +134,133 @@ def test_every_device():
     for index in range(torch.cuda.device_count()):
         inputs = [x.to(f"cuda:{index}") for x in tensors(200)]
         assert torch.equal(attention(*inputs).cpu(), attention(*tensors(200)).cpu())
+
+
+# Field case D03.
+def test_devices_at_once():
+    devices = [
+        index
+        for index in range(torch.cuda.device_count())
+        if torch.cuda.get_device_capability(index) == torch.cuda.get_device_capability(0)
+    ]
+    if len(devices) < 2:
+        pytest.skip("one device")
+    expected = attention(*tensors(700, 900)).cpu()
+
+    def run(index):
+        inputs = [x.to(f"cuda:{index}") for x in tensors(700, 900)]
+        stream = torch.cuda.Stream(device=index)
+        stream.wait_stream(torch.cuda.current_stream(index))
+        with torch.cuda.stream(stream):
+            outputs = [attention(*inputs) for _ in range(10)]
+        stream.synchronize()
+        return all(torch.equal(out.cpu(), expected) for out in outputs)
+
+    with ThreadPoolExecutor(2 * len(devices)) as pool:
+        assert all(pool.map(run, 2 * devices))
+    assert torch.cuda.current_device() == 0
+
+
+def test_more_than_the_device_has():
+    inputs = tensors(300)
+    expected = attention(*inputs)
+    # One stored row, expanded to a problem whose codes alone are 644 GB.
+    huge = torch.zeros(1, 1, 128, device="cuda", dtype=torch.bfloat16).expand(1 << 24, 300, 128)
+    torch.cuda.synchronize()
+    allocated = torch.cuda.memory_allocated()
+    for call in (attention, open_vc_attn.prepare_fp8):
+        with pytest.raises((MemoryError, torch.cuda.OutOfMemoryError), match="(?i)memory"):
+            call(huge, huge, huge)
+        assert torch.cuda.memory_allocated() == allocated
+        assert torch.equal(attention(*inputs), expected)
+
+
+@pytest.mark.parametrize("error", [MemoryError, torch.cuda.OutOfMemoryError])
+def test_every_failed_allocation_reaches_the_caller(monkeypatch, error):
+    from open_vc_attn._torch_arrays import TORCH
+
+    inputs = tensors(300)
+    expected = attention(*inputs)
+    torch.cuda.synchronize()
+    allocated = torch.cuda.memory_allocated()
+    real = TORCH.allocator(TORCH.origin(inputs[0]))
+    left = 0
+
+    def allocate(size):
+        nonlocal left
+        if left == 0:
+            raise error("the pool is exhausted")
+        left -= 1
+        return real(size)
+
+    failures = 0
+    with monkeypatch.context() as patch:
+        patch.setattr(type(TORCH), "allocator", lambda *_: allocate)
+        while True:
+            left = failures
+            try:
+                out = attention(*inputs)
+                break
+            except error as failure:
+                assert "the pool is exhausted" in str(failure)
+            torch.cuda.synchronize()
+            assert torch.cuda.memory_allocated() == allocated
+            failures += 1
+    assert failures > 0
+    assert torch.equal(out, expected)
+    assert torch.equal(attention(*inputs), expected)
+
+
+CHECKED_CALL = """
+import torch, open_vc_attn
+x = torch.ones(300, 2, 128, device="cuda", dtype=torch.bfloat16)
+y = x.clone()
+y[17, 1, 3] = {value}
+open_vc_attn.attention(x, x, x)  # first use may allocate what a capture must not
+torch.cuda.synchronize()
+stream = torch.cuda.Stream()
+with torch.cuda.{context}:
+    open_vc_attn.attention(x, y, x)
+"""
+
+
+# Field case B10.
+@pytest.mark.parametrize(
+    "value, context, words",
+    [
+        ("1", "stream(stream)", None),
+        ("float('nan')", "stream(stream)", "ValueError: k: element [0, 17, 1, 3] is not finite"),
+        ("float('-inf')", "stream(stream)", "ValueError: k: element [0, 17, 1, 3] is not finite"),
+        ("1", "graph(torch.cuda.CUDAGraph())", "NotImplementedError: stream: it is being captured"),
+    ],
+)
+def test_check_mode(value, context, words):
+    code = CHECKED_CALL.format(value=value, context=context)
+    for enabled in ("0", "1"):
+        result = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OPEN_VC_ATTN_CHECK": enabled},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        if enabled == "1" and words is not None:
+            assert result.returncode == 1 and words in result.stderr, result.stderr
+        else:
+            assert result.returncode == 0, result.stderr
+
+
+def test_info_tells_what_ran():
+    attention(*tensors(100, 200))
+    info = open_vc_attn.info()
+    assert info["last_dispatch"].startswith("sm90 on cuda:0: bfloat16, B 1, H 2, Sq 100, Skv 200")
+    devices = info["cuda"]["devices"]
+    assert len(devices) == torch.cuda.device_count()
+    assert devices[0]["name"] == torch.cuda.get_device_name(0)
+    assert devices[0]["backend"] == "sm90" and devices[0]["refusal"] == ""
+    assert info["cuda"]["driver"] and info["cuda"]["problem"] == ""
+    assert devices[0]["name"] in str(info)
 
 
 def test_extra_memory_is_bounded():
