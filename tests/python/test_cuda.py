@@ -183,19 +183,24 @@ def test_every_failed_allocation_reaches_the_caller(monkeypatch, error):
     expected = attention(*inputs)
     torch.cuda.synchronize()
     allocated = torch.cuda.memory_allocated()
-    real = TORCH.allocator(TORCH.origin(inputs[0]))
+    real = type(TORCH).execution
     left = 0
 
-    def allocate(size):
-        nonlocal left
-        if left == 0:
-            raise error("the pool is exhausted")
-        left -= 1
-        return real(size)
+    def execution(self, origin):
+        stream, allocate = real(self, origin)
+
+        def limited(size):
+            nonlocal left
+            if left == 0:
+                raise error("the pool is exhausted")
+            left -= 1
+            return allocate(size)
+
+        return stream, limited
 
     failures = 0
     with monkeypatch.context() as patch:
-        patch.setattr(type(TORCH), "allocator", lambda *_: allocate)
+        patch.setattr(type(TORCH), "execution", execution)
         while True:
             left = failures
             try:
