@@ -23,6 +23,7 @@ using ::testing::HasSubstr;
 
 using ApiCudaExecution = Sm90Test;
 
+// Field cases B16 and D10.
 TEST_F(ApiCudaExecution, RunsRepeatBitForBit) {
   for (const double budget : {0.0, 0.02}) {
     const ApiCase c = small_case(budget);
@@ -35,6 +36,7 @@ TEST_F(ApiCudaExecution, RunsRepeatBitForBit) {
   }
 }
 
+// Field case D01.
 // The inputs arrive on the stream of the call, late.
 TEST_F(ApiCudaExecution, RunsOnItsStream) {
   const ApiCase c = small_case();
@@ -72,6 +74,7 @@ TEST_F(ApiCudaExecution, RunsOnItsStream) {
   EXPECT_EQ(out.bytes(), expected);
 }
 
+// Field cases D02 and D09.
 TEST_F(ApiCudaExecution, GraphReplayReadsNewInputs) {
   for (const double budget : {0.0, 0.02}) {
     ApiCase c = small_case(budget);
@@ -100,6 +103,7 @@ TEST_F(ApiCudaExecution, GraphReplayReadsNewInputs) {
   }
 }
 
+// Field case D07.
 TEST_F(ApiCudaExecution, ConcurrentThreads) {
   const ApiCase c = small_case();
   const CaseTensors tensors(c.inputs);

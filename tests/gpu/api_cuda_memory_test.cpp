@@ -23,6 +23,7 @@ using ::testing::HasSubstr;
 
 using ApiCudaMemory = Sm90Test;
 
+// Field case A14.
 TEST_F(ApiCudaMemory, TakesMemoryFromTheCallersAllocator) {
   const ApiCase c = small_case(0.02);
   const CaseTensors tensors(c.inputs);
@@ -52,6 +53,7 @@ TEST_F(ApiCudaMemory, TakesMemoryFromTheCallersAllocator) {
   EXPECT_TRUE(guards_intact);
 }
 
+// Field case C14.
 TEST_F(ApiCudaMemory, ReleasesItsMemory) {
   const ApiCase c = small_case();
   const CaseTensors tensors(c.inputs);

@@ -43,6 +43,7 @@ ApiCase lengths(std::int64_t queries, std::int64_t keys, Mask mask = Mask::none)
   return c;
 }
 
+// Field cases A01, A03 and X03.
 TEST_F(ApiCuda, ShapesTypesAndMasks) {
   constexpr std::int64_t kLengths[][2] = {{1, 1},     {1, 300},  {300, 1},    {65, 127},
                                           {129, 129}, {300, 77}, {1000, 1000}};
@@ -59,6 +60,7 @@ TEST_F(ApiCuda, ShapesTypesAndMasks) {
   }
 }
 
+// Field cases C06, C09, C10 and C12.
 TEST_F(ApiCuda, StridedInputs) {
   for (const Layout layout : kLayouts) {
     for (const std::size_t shift : {0, 2, 6, 8}) {
@@ -72,6 +74,7 @@ TEST_F(ApiCuda, StridedInputs) {
   }
 }
 
+// Field cases C10 and C12.
 TEST_F(ApiCuda, StridedOutputs) {
   const ApiCase c = lengths(200, 333);
   const CaseTensors tensors(c.inputs);
@@ -89,6 +92,7 @@ TEST_F(ApiCuda, StridedOutputs) {
   EXPECT_EQ(strided.read().output, expected.output);
 }
 
+// Field case B14.
 TEST_F(ApiCuda, NumericOptions) {
   const auto with = [](auto change) {
     ApiCase c = lengths(500, 700);
@@ -127,6 +131,7 @@ TEST_F(ApiCuda, PreparedInputsAreReusable) {
   }
 }
 
+// Field case A09.
 TEST_F(ApiCuda, PlansAreThoseOfTheCpu) {
   for (const Family family : {Family::normal, Family::outliers, Family::offset, Family::zeros}) {
     ApiCase c = lengths(300, 500);
@@ -168,6 +173,7 @@ TEST_F(ApiCuda, Repair) {
   EXPECT_EQ(repaired.bytes(), plain.bytes()) << "budget 0 is plain attention";
 }
 
+// Field case D06.
 TEST_F(ApiCuda, MoreHeadsThanAGridHasRows) {
   ApiCase c = lengths(2, 3);
   c.inputs.batch = 1000;
@@ -176,6 +182,7 @@ TEST_F(ApiCuda, MoreHeadsThanAGridHasRows) {
   expect_agreement_with_cpu(c);
 }
 
+// Field cases B03 and B18.
 TEST_F(ApiCuda, InputFamilies) {
   for (const Family family : kFamilies) {
     ApiCase c = lengths(300, 500);
@@ -188,6 +195,7 @@ TEST_F(ApiCuda, InputFamilies) {
   }
 }
 
+// Field case X04.
 TEST_F(ApiCuda, LogSumExpIsOptional) {
   const ApiCase c = lengths(200, 333);
   const CaseTensors tensors(c.inputs);
@@ -200,6 +208,7 @@ TEST_F(ApiCuda, LogSumExpIsOptional) {
   EXPECT_EQ(disagreement(c.problem(), result, call_on_cpu(c, tensors)), "");
 }
 
+// Field case E10.
 TEST_F(ApiCuda, InfoTellsWhatRan) {
   expect_agreement_with_cpu(lengths(100, 200));  // the CPU's call comes last
   const ApiCase c = lengths(100, 200);

@@ -32,6 +32,7 @@ def tensors(*shape, dtype=torch.bfloat16, **options):
     return tuple(torch.from_numpy(x).to("cuda", dtype) for x in random_qkv(*shape, **options))
 
 
+# Field cases B08, C11, E05 and X01.
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("queries, keys", [(1, 1), (129, 300), (300, 77), (1024, 1024)])
 @pytest.mark.parametrize("causal", [False, True])
@@ -60,6 +61,7 @@ def test_prepared_and_repaired():
     assert relative_l2(out.cpu().float(), expected.float()) < BACKENDS_AGREE
 
 
+# Field case C09.
 def test_strided_views():
     wide = torch.randn(2, 300, 3, 4, 128, device="cuda").bfloat16()
     q, k, v = wide.unbind(2)
@@ -67,12 +69,14 @@ def test_strided_views():
     assert torch.equal(attention(q, k, v), expected)
 
 
+# Field case D10.
 def test_repeatable():
     inputs = tensors(700, 900)
     expected = attention(*inputs)
     assert all(torch.equal(attention(*inputs), expected) for _ in range(5))
 
 
+# Field case D01.
 def test_runs_on_the_current_stream():
     inputs = tensors(2000)
     expected = attention(*(x * 2 for x in inputs))
@@ -115,6 +119,7 @@ def test_plain_tensors_do_not_need_the_operator(monkeypatch):
     assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
 
 
+# Field case D02.
 def test_graph_replay_follows_the_data():
     static = tensors(600)
     attention(*static)
@@ -130,6 +135,7 @@ def test_graph_replay_follows_the_data():
         assert torch.equal(out, attention(*(x * seed for x in fresh)))
 
 
+# Field case D03.
 def test_every_device():
     for index in range(torch.cuda.device_count()):
         inputs = [x.to(f"cuda:{index}") for x in tensors(200)]
@@ -268,6 +274,7 @@ def test_info_tells_what_ran():
     assert devices[0]["name"] in str(info)
 
 
+# Field cases C03 and C14.
 def test_extra_memory_is_bounded():
     inputs = tensors(20_000, heads=8)
     attention(*inputs)
@@ -279,6 +286,7 @@ def test_extra_memory_is_bounded():
     assert used <= out.nbytes + 1.2 * sum(x.numel() for x in inputs)
 
 
+# Field case D04.
 def test_compiled():
     torch._dynamo.reset()
     compiled = torch.compile(
