@@ -65,7 +65,7 @@ TEST_F(FindNonFinite, EqualsTheCpuWhateverTheStrides) {
                      std::to_string(static_cast<int>(layout)) + " shift " + std::to_string(shift));
         TestTensor tensor = random_tensor(type, shape, layout, random.next());
         EXPECT_EQ(on_device(tensor, shift), -1);
-        // The later ones first: each next one becomes the answer or leaves it as it is.
+        // Each next one becomes the answer or leaves it as it is.
         for (const float bad : {kNan, kInfinity, -kInfinity}) {
           tensor.set(below(shape[0]), below(shape[1]), below(shape[2]), below(shape[3]), bad);
           const std::int64_t expected = on_cpu(tensor);

@@ -50,5 +50,18 @@ for suite in $(grep -o '^[^ ]*[.]' <<<"$suites"); do
     grep -v '^\[ \(RUN\|      OK\)' "$log" | tail -n 150
   fi
 done
+
+# What users run; without a line about the GPU it has only looked at the CPU.
+if [[ $filter == '*' && -x open-vc-attn ]]; then
+  start=$SECONDS ok=0 bad=1
+  if timeout "$limit" ./open-vc-attn check --smoke >"$log" 2>&1 &&
+    grep -q '^sm.* on cuda:0 .* passed$' "$log"; then
+    ok=1 bad=0
+  fi
+  passed=$((passed + ok)) failed=$((failed + bad))
+  printf '%-40s %3d passed, %d failed, %d skipped, %d s\n' 'open-vc-attn check --smoke' "$ok" "$bad" 0 \
+    $((SECONDS - start))
+  ((bad == 0)) || tail -n 40 "$log"
+fi
 echo "$passed passed, $failed failed$( ((skipped)) && echo ", $skipped skipped")"
 ((failed == 0 && passed > 0))
