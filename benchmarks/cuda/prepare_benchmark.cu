@@ -4,7 +4,7 @@
 // the bandwidth of a device-to-device copy measured in the same run. BF16, contiguous, standard
 // normal inputs; the second-level cache is overwritten before every launch.
 //
-//   prepare_benchmark [--shapes 73397x56,4096x7] [--rounds 0,1,2,4] [--steps 2] [--repair 0.0]
+//   prepare_benchmark [--shapes 73397x56,4096x7] [--steps 2] [--repair 0.0]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -20,7 +20,6 @@
 #include "cuda/host/check.hpp"
 #include "cuda/host/nvml.hpp"
 #include "cuda/prepare/prepare.hpp"
-#include "cuda/prepare/stages.cuh"
 #include "numerics/half.hpp"
 #include "numerics/repair.hpp"
 
@@ -136,7 +135,6 @@ struct Options {
   std::vector<std::pair<std::int64_t, std::int64_t>> shapes{{1024, 8},   {2048, 8},  {4096, 8},
                                                             {4096, 24},  {4096, 56}, {32760, 7},
                                                             {32760, 56}, {73397, 7}, {73397, 56}};
-  std::vector<std::int64_t> rounds{0, 1, 2, 4, 8};
   int steps = 2;
   double repair = 0.0;
 };
@@ -166,42 +164,28 @@ void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, 
   const auto layout =
       schedule::prepared_layout(request.problem, request.numerics.max_extra_steps, false);
   const Buffer block(layout.bytes);
-  const double read = 3.0 * static_cast<double>(elements) * 2.0;
-  const double written = static_cast<double>(layout.bytes);
-  const double floor_ms = (read + written) / bandwidth * 1e3;
-  std::printf("S %lld H %lld: read %.1f MB, written %.1f MB, floor %.4f ms\n",
-              static_cast<long long>(tokens), static_cast<long long>(heads), read * 1e-6,
-              written * 1e-6, floor_ms);
-  for (const std::int64_t round : options.rounds) {
-    if (round > heads) continue;
-    request.heads_per_round = round;
-    const Buffer workspace(prepare::workspace_bytes(request));
-    const double ms =
-        measure([&] { prepare::launch(request, block.get(), workspace.get(), nullptr); }, flush);
-    std::printf(
-        "  heads per round %2lld: %.4f ms, %.2f TB/s, floor ratio %.3f, workspace %.1f MB\n",
-        static_cast<long long>(round), ms, (read + written) / ms * 1e-9, ms / floor_ms,
-        static_cast<double>(prepare::workspace_bytes(request)) * 1e-6);
-  }
-  // The stages of a single round of all heads, each on a cold cache.
-  request.heads_per_round = 0;
   const Buffer workspace(prepare::workspace_bytes(request));
   prepare::launch(request, block.get(), workspace.get(), nullptr);
-  const prepare::Arguments a = prepare::make_arguments(request, block.get(), workspace.get());
-  const double statistics =
-      measure([&] { prepare::launch_statistics<kType, true>(a, nullptr); }, flush);
-  const double finish = measure([&] { prepare::launch_finish(a, nullptr); }, flush);
-  const double quantize =
-      measure([&] { prepare::launch_quantize<kType, true>(a, nullptr); }, flush);
-  const double repair = measure([&] { prepare::launch_repair<kType, true>(a, nullptr); }, flush);
-  std::printf(
-      "  stages: statistics %.4f ms (%.2f TB/s), finish %.4f, quantize %.4f (%.2f TB/s), "
-      "repair %.4f\n",
-      statistics, read / statistics * 1e-9, finish, quantize, (read + written) / quantize * 1e-9,
-      repair);
+  std::vector<HeadPlan> plans(static_cast<std::size_t>(heads));
+  prepare::read_plans(request, workspace.get(), plans, nullptr);
+  std::int64_t steps = 0;
+  for (const HeadPlan& plan : plans) steps += plan.extra_steps;
+  // Columns are written for the steps of a head, 32 bytes a step, token and tensor.
+  const auto planned = static_cast<double>(options.steps * heads - steps);
+  const double skipped = planned * 2.0 * static_cast<double>(tokens * numerics::kColumnsPerStep);
+  const double read = 3.0 * static_cast<double>(elements) * 2.0;
+  const double written = static_cast<double>(layout.bytes) - skipped;
+  const double floor_ms = (read + written) / bandwidth * 1e3;
+  const double cold =
+      measure([&] { prepare::launch(request, block.get(), workspace.get(), nullptr); }, flush);
   const double replayed = measure_in_graph(
       [&](cudaStream_t stream) { prepare::launch(request, block.get(), workspace.get(), stream); });
-  std::printf("  in a graph, inputs in the cache as far as it holds them: %.4f ms\n", replayed);
+  std::printf(
+      "%6lld x %-3lld  read %7.1f MB  written %7.1f MB  steps %.2f  floor %.4f ms  cold %.4f ms  "
+      "%.2f TB/s  ratio %.3f  replayed in a graph %.4f ms\n",
+      static_cast<long long>(tokens), static_cast<long long>(heads), read * 1e-6, written * 1e-6,
+      static_cast<double>(steps) / static_cast<double>(heads), floor_ms, cold,
+      (read + written) / cold * 1e-9, cold / floor_ms, replayed);
   std::fflush(stdout);
 }
 
@@ -227,11 +211,6 @@ Options parse(int count, char** arguments) {
         const auto sizes = split(shape, 'x');
         options.shapes.emplace_back(std::atoll(sizes.at(0).c_str()),
                                     std::atoll(sizes.at(1).c_str()));
-      }
-    } else if (name == "--rounds") {
-      options.rounds.clear();
-      for (const std::string& round : split(value, ',')) {
-        options.rounds.push_back(std::atoll(round.c_str()));
       }
     } else if (name == "--steps") {
       options.steps = std::atoi(value.c_str());

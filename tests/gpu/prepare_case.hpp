@@ -45,7 +45,6 @@ struct PrepareCase {
   NumericOptions numerics{};
   bool with_log_sum_exp = false;
   double repair_budget = 0.0;
-  std::int64_t heads_per_round = 0;
   std::uint64_t seed = 1;
 
   [[nodiscard]] std::string describe() const {
@@ -62,7 +61,7 @@ struct PrepareCase {
     text += " centre " + std::to_string(numerics.centre_values) + " per_head " +
             std::to_string(numerics.value_scale == ValueScale::per_head);
     text += " lse " + std::to_string(with_log_sum_exp) + " repair " + std::to_string(repair_budget);
-    text += " round " + std::to_string(heads_per_round) + " seed " + std::to_string(seed);
+    text += " seed " + std::to_string(seed);
     return text;
   }
 };
@@ -183,31 +182,46 @@ Request make_request(const PrepareCase& c, const TensorView& q, const TensorView
 }
 
 inline cuda::prepare::Request device_request(const PrepareCase& c, const CaseTensors& tensors) {
-  auto request = make_request<cuda::prepare::Request>(
-      c, tensors.device_q.view(), tensors.device_k.view(), tensors.device_v.view());
-  request.heads_per_round = c.heads_per_round;
-  return request;
+  return make_request<cuda::prepare::Request>(c, tensors.device_q.view(), tensors.device_k.view(),
+                                              tensors.device_v.view());
 }
 
 struct Prepared {
   schedule::PreparedLayout layout;
+  int steps = 0;  // planes of residual columns
+  std::size_t query_columns_end = 0;
+  std::size_t key_columns_end = 0;
   std::vector<std::byte> block;
   std::vector<HeadPlan> plans;
 };
+
+template <class Request>
+Prepared describe_prepared(const Request& request) {
+  const schedule::Problem& p = request.problem;
+  Prepared result;
+  result.layout =
+      schedule::prepared_layout(p, request.numerics.max_extra_steps, request.with_log_sum_exp);
+  result.steps = request.numerics.max_extra_steps;
+  const auto bytes = [&](std::int64_t rows) {
+    return static_cast<std::size_t>(result.steps * p.batch_heads() * rows *
+                                    numerics::kColumnsPerStep);
+  };
+  result.query_columns_end = result.layout.query_columns + bytes(p.padded_queries());
+  result.key_columns_end = result.layout.key_columns + bytes(p.padded_keys());
+  result.plans.resize(static_cast<std::size_t>(p.batch_heads()));
+  return result;
+}
 
 inline constexpr std::uint8_t kFiller = 0xA5;
 
 inline Prepared prepare_on_host(const PrepareCase& c, const CaseTensors& tensors) {
   const auto request =
       make_request<cpu::PrepareRequest>(c, tensors.q.view(), tensors.k.view(), tensors.v.view());
-  Prepared result;
-  result.layout =
-      schedule::prepared_layout(request.problem, c.numerics.max_extra_steps, c.with_log_sum_exp);
+  Prepared result = describe_prepared(request);
   constexpr std::size_t kAlignment = schedule::kSectionAlignment;
   std::vector<std::byte> storage(result.layout.bytes + kAlignment, std::byte{kFiller});
   const auto address = reinterpret_cast<std::uintptr_t>(storage.data());
   std::byte* block = storage.data() + (kAlignment - address % kAlignment) % kAlignment;
-  result.plans.resize(static_cast<std::size_t>(request.problem.batch_heads()));
   cpu::ThreadPool pool(0);
   cpu::prepare(request, block, result.plans, pool);
   result.block.assign(block, block + result.layout.bytes);
@@ -219,9 +233,7 @@ class DevicePreparation {
  public:
   explicit DevicePreparation(const cuda::prepare::Request& request)
       : request_(request),
-        layout_(schedule::prepared_layout(request.problem, request.numerics.max_extra_steps,
-                                          request.with_log_sum_exp)),
-        block_(layout_.bytes, kFiller),
+        block_(describe_prepared(request).layout.bytes, kFiller),
         workspace_(cuda::prepare::workspace_bytes(request), 0xFF) {}
 
   void launch(cudaStream_t stream) {
@@ -229,9 +241,7 @@ class DevicePreparation {
   }
 
   [[nodiscard]] Prepared result(cudaStream_t stream) const {
-    Prepared result;
-    result.layout = layout_;
-    result.plans.resize(static_cast<std::size_t>(request_.problem.batch_heads()));
+    Prepared result = describe_prepared(request_);
     cuda::prepare::read_plans(request_, workspace_.data(), result.plans, stream);
     result.block = block_.download();
     return result;
@@ -243,10 +253,24 @@ class DevicePreparation {
 
  private:
   cuda::prepare::Request request_;
-  schedule::PreparedLayout layout_;
   DeviceBuffer block_;
   DeviceBuffer workspace_;
 };
+
+/// Whether a byte of the block has a meaning: residual columns beyond the steps of a head have
+/// none.
+inline bool is_defined(const Prepared& prepared, std::size_t offset) {
+  const schedule::PreparedLayout& l = prepared.layout;
+  if (offset < l.query_columns || offset >= l.head_rules) return true;
+  const bool is_query = offset < l.key_columns;
+  const std::size_t section = is_query ? l.query_columns : l.key_columns;
+  const std::size_t end = is_query ? prepared.query_columns_end : prepared.key_columns_end;
+  const std::size_t planes = prepared.plans.size() * static_cast<std::size_t>(prepared.steps);
+  if (planes == 0 || offset >= end) return true;
+  const std::size_t plane = (offset - section) / ((end - section) / planes);
+  return static_cast<int>(plane / prepared.plans.size()) <
+         prepared.plans[plane % prepared.plans.size()].extra_steps;
+}
 
 /// Where two preparations differ first; empty if they are equal.
 inline std::string first_difference(const Prepared& expected, const Prepared& actual) {
@@ -270,7 +294,7 @@ inline std::string first_difference(const Prepared& expected, const Prepared& ac
     std::size_t differences = 0;
     std::size_t first = 0;
     for (std::size_t i = section.begin; i < section.end; ++i) {
-      if (expected.block[i] == actual.block[i]) continue;
+      if (expected.block[i] == actual.block[i] || !is_defined(expected, i)) continue;
       if (differences++ == 0) first = i;
     }
     if (differences == 0) continue;

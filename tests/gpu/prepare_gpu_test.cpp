@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -213,16 +214,49 @@ TEST_F(PrepareGpu, RepairBudgets) {
   }
 }
 
-TEST_F(PrepareGpu, RoundsOfHeadsDoNotMatter) {
-  for (const std::int64_t round : {1, 2, 3, 100}) {
+// More tiles than the first pass runs ahead: the passes over different heads alternate.
+TEST_F(PrepareGpu, PassesAlternate) {
+  constexpr std::int64_t kShapes[][2] = {{60, 700}, {400, 129}, {4, 33000}};
+  for (const auto& shape : kShapes) {
     PrepareCase c;
-    c.batch = 2;
-    c.heads = 3;
+    c.heads = shape[0];
+    c.queries = c.keys = shape[1];
     c.family = Family::offset;
-    c.repair_budget = 0.05;
+    c.repair_budget = 0.01;
     c.with_log_sum_exp = true;
-    c.heads_per_round = round;
     expect_equal(c);
+  }
+}
+
+// Blocks of one launch wait for each other, and none of them can count on being resident.
+TEST_F(PrepareGpu, LaunchesOnManyStreams) {
+  constexpr int kStreams = 6;
+  constexpr int kRounds = 10;
+  std::vector<PrepareCase> cases(kStreams);
+  std::vector<std::unique_ptr<CaseTensors>> tensors;
+  std::vector<std::unique_ptr<DevicePreparation>> preparations;
+  std::vector<cudaStream_t> streams(kStreams);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    PrepareCase& c = cases[i];
+    c.heads = 1 + static_cast<std::int64_t>(i);
+    c.queries = c.keys = 9000 / c.heads + 3;
+    c.seed = i;
+    c.repair_budget = i % 2 == 0 ? 0.0 : 0.01;
+    tensors.push_back(std::make_unique<CaseTensors>(c));
+    preparations.push_back(std::make_unique<DevicePreparation>(device_request(c, *tensors.back())));
+    cuda::check(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking), "creating a stream");
+  }
+  cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < cases.size(); ++i) preparations[i]->launch(streams[i]);
+  }
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(first_difference(prepare_on_host(cases[i], *tensors[i]),
+                               preparations[i]->result(streams[i])),
+              "")
+        << cases[i].describe();
+    EXPECT_TRUE(preparations[i]->guards_untouched());
+    cudaStreamDestroy(streams[i]);
   }
 }
 
@@ -253,7 +287,6 @@ TEST_F(PrepareGpu, RandomCases) {
     c.numerics.value_scale = static_cast<ValueScale>(below(2));
     c.with_log_sum_exp = below(2) == 0;
     c.repair_budget = below(2) == 0 ? 0.0 : 0.001 * static_cast<double>(below(300));
-    c.heads_per_round = below(4);
     c.seed = random.next() % 1000;
     expect_equal(c);
   }

@@ -25,8 +25,7 @@ struct Source {
   }
 };
 
-/// Argument of every kernel. A round prepares the heads [first_head, first_head + heads);
-/// blockIdx.y counts over them where a kernel works on tiles.
+/// Argument of every kernel.
 struct Arguments {
   Source q;
   Source k;
@@ -36,13 +35,9 @@ struct Arguments {
   WorkspaceLayout workspace_layout;
   std::byte* block;
   std::byte* workspace;
-  std::int64_t first_head;
-  std::int64_t heads;
-  std::int64_t heads_per_round;
   float softmax_scale;
   NumericOptions numerics;
   bool with_log_sum_exp;
-  int levels;  // of the tree over tiles that reduce_tiles() has done
 
   [[nodiscard]] __device__ HeadPlan& plan(std::int64_t bh) const {
     return reinterpret_cast<HeadPlan*>(workspace + workspace_layout.plans)[bh];
@@ -50,39 +45,32 @@ struct Arguments {
   [[nodiscard]] __device__ HeadParameters& parameters(std::int64_t bh) const {
     return reinterpret_cast<HeadParameters*>(workspace + workspace_layout.parameters)[bh];
   }
-  /// Row of kHeadDim partial results of one tile.
-  [[nodiscard]] __device__ float* columns(int statistic, std::int64_t head,
-                                          std::int64_t tile) const {
-    const std::int64_t row = (statistic * heads_per_round + head) * workspace_layout.tiles + tile;
+  /// kHeadDim partial results.
+  [[nodiscard]] __device__ float* columns(int statistic, std::int64_t bh, int level,
+                                          std::int64_t row) const {
+    const TileTree& tree = workspace_layout.tree;
+    const std::int64_t first = (bh * kColumnStatistics + statistic) * tree.all_rows();
     return reinterpret_cast<float*>(workspace + workspace_layout.columns) +
-           row * numerics::kHeadDim;
+           (first + tree.first_row(level) + row) * numerics::kHeadDim;
   }
-  /// The same of a group of tiles.
-  [[nodiscard]] __device__ float* groups(int statistic, std::int64_t head,
-                                         std::int64_t group) const {
-    const std::int64_t row =
-        (statistic * heads_per_round + head) * workspace_layout.tile_groups() + group;
-    return reinterpret_cast<float*>(workspace + workspace_layout.groups) + row * numerics::kHeadDim;
-  }
-  /// Where the results of the last level are: the two tables take turns.
-  [[nodiscard]] __device__ const float* rows(int statistic, std::int64_t head) const {
-    return levels % 2 == 0 ? columns(statistic, head, 0) : groups(statistic, head, 0);
-  }
-  /// How many rows `tiles` rows have become.
-  [[nodiscard]] OPENVC_HD std::int64_t rows_left(std::int64_t tiles) const {
-    for (int i = 0; i < levels; ++i) tiles = numerics::ceil_div(tiles, numerics::kReductionGroup);
-    return tiles;
-  }
-  [[nodiscard]] __device__ std::uint32_t* extents(int statistic, std::int64_t head) const {
+  [[nodiscard]] __device__ std::uint32_t* extents(int statistic, std::int64_t bh) const {
     return reinterpret_cast<std::uint32_t*>(workspace + workspace_layout.extents) +
-           (statistic * heads_per_round + head) * workspace_layout.tiles;
+           (bh * kExtentStatistics + statistic) * workspace_layout.tree.tiles;
   }
-  [[nodiscard]] __device__ float* energies(std::int64_t head) const {
-    return reinterpret_cast<float*>(workspace + workspace_layout.energies) + head * problem.keys;
+  [[nodiscard]] __device__ float* flush_squares(std::int64_t bh) const {
+    return reinterpret_cast<float*>(workspace + workspace_layout.flush_squares) +
+           bh * numerics::kFlushSamples;
   }
-  [[nodiscard]] __device__ std::int32_t* tokens(std::int64_t head) const {
+  /// Counts the blocks of predict_flush() that are done.
+  [[nodiscard]] __device__ std::uint32_t* flush_arrivals(std::int64_t bh) const {
+    return reinterpret_cast<std::uint32_t*>(workspace + workspace_layout.flush_arrivals) + bh;
+  }
+  [[nodiscard]] __device__ float* energies(std::int64_t bh) const {
+    return reinterpret_cast<float*>(workspace + workspace_layout.energies) + bh * problem.keys;
+  }
+  [[nodiscard]] __device__ std::int32_t* tokens(std::int64_t bh) const {
     return reinterpret_cast<std::int32_t*>(workspace + workspace_layout.tokens) +
-           head * problem.repair_rows;
+           bh * problem.repair_rows;
   }
 
   // Sections of the block. Rows of a section are those of its padded tensor.
@@ -112,6 +100,16 @@ struct Arguments {
   [[nodiscard]] __device__ T* section(std::size_t offset) const {
     return reinterpret_cast<T*>(block + offset);
   }
+};
+
+/// Position of a block of a grid that has `each` blocks per head.
+struct HeadBlock {
+  std::int64_t bh;
+  std::int64_t index;
+
+  __device__ explicit HeadBlock(std::int64_t each)
+      : bh(blockIdx.x / static_cast<unsigned>(each)),
+        index(blockIdx.x % static_cast<unsigned>(each)) {}
 };
 
 /// Tokens of a tile; 0 for a tile of padding.

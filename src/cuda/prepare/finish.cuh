@@ -6,8 +6,8 @@
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/prepare/statistics.cuh"
+#include "cuda/prepare/tile_tree.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
-#include "cuda/ptx/load.cuh"
 #include "numerics/flush.hpp"
 #include "numerics/plan.hpp"
 #include "numerics/v_quantize.hpp"
@@ -18,17 +18,11 @@
 // threads as it has independent parts.
 namespace openvc::cuda::prepare {
 
-/// What a thread block works on.
-enum FinishPart : int { kScores, kValues, kFinishParts };
-inline constexpr int kPartStatistics = 3;
 static_assert(kQuerySquares == 0 && kKeySums == 1 && kKeySquares == 2);
 static_assert(kValueSums == kPartStatistics && kValueMax == 4 && kValueMin == 5);
 
-/// A warp covers the 128 channels of one statistic, four per thread, and two of the sixteen lanes
-/// of a canonical group.
-inline constexpr int kLanePairs = numerics::kReductionLanes / 2;
+/// Warps that join the columns of a part.
 inline constexpr int kColumnWarps = kPartStatistics * kLanePairs;
-static_assert(kLanePairs == kTileWarps && numerics::kHeadDim == 4 * kWarp);
 /// Next to them, a warp per extent.
 inline constexpr int kExtentWarps = kValueMagnitude;
 inline constexpr int kFinishThreads = (kColumnWarps + kExtentWarps) * kWarp;
@@ -46,7 +40,7 @@ enum PlanSum : int {
 };
 
 struct FinishStorage {
-  alignas(16) float columns[kPartStatistics][kLanePairs][numerics::kHeadDim];
+  alignas(16) LanePairs columns[kPartStatistics];
   alignas(16) float key_means[numerics::kHeadDim];
   alignas(16) float products[numerics::kHeadDim];
   std::int32_t before[kChannelWarps][numerics::kHeadDim];
@@ -68,75 +62,12 @@ struct FinishStorage {
   }
 };
 
-__device__ __forceinline__ float4 as_floats(const uint4& bits) {
-  return {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z),
-          __uint_as_float(bits.w)};
-}
-
-template <class Combine>
-__device__ __forceinline__ float4 combine_quads(const float4& a, const float4& b,
-                                                const Combine& combine) {
-  return {combine(a.x, b.x), combine(a.y, b.y), combine(a.z, b.z), combine(a.w, b.w)};
-}
-
-/// Lanes 2 pair and 2 pair + 1 of a group of `count` rows, joined. `quads`: the thread's channels
-/// of row 0.
-template <class Combine>
-__device__ __forceinline__ float4 reduce_lane_pair(const float4* quads, int count, int pair,
-                                                   float identity, const Combine& combine) {
-  constexpr int kRowQuads = numerics::kHeadDim / 4;
-  constexpr int kRowsAtOnce = 4;  // of each lane: loads that are in flight together
-  const float4 none = make_float4(identity, identity, identity, identity);
-  float4 lanes[2] = {none, none};
-  for (int first = 2 * pair; first < count; first += kRowsAtOnce * numerics::kReductionLanes) {
-    float4 x[kRowsAtOnce][2];
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-#pragma unroll
-      for (int lane = 0; lane < 2; ++lane) {
-        const int row = first + i * numerics::kReductionLanes + lane;
-        const uint4 quad = ptx::ld_global_v4(quads + row * kRowQuads, row < count);
-        x[i][lane] = row < count ? as_floats(quad) : none;
-      }
-    }
-    // The identity in place of rows that do not exist changes no bit: no sum is -0.
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-#pragma unroll
-      for (int lane = 0; lane < 2; ++lane) {
-        lanes[lane] = combine_quads(lanes[lane], x[i][lane], combine);
-      }
-    }
-  }
-  return combine_quads(lanes[0], lanes[1], combine);
-}
-
-/// The last level of the tree over tiles, up to eight partial results per channel.
-__device__ __forceinline__ void reduce_columns(const Arguments& a, std::int64_t head, int part,
-                                               int warp, FinishStorage& shared) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int pair = warp % kLanePairs;
-  const int index = warp / kLanePairs;
-  const int statistic = part * kPartStatistics + index;
-  const auto count = static_cast<int>(a.rows_left(a.workspace_layout.tiles_of(statistic)));
-  const float4* quads = reinterpret_cast<const float4*>(a.rows(statistic, head)) + lane;
-  float4 result;
-  if (statistic == kValueMax) {
-    result = reduce_lane_pair(quads, count, pair, -numerics::infinity(), Max{});
-  } else if (statistic == kValueMin) {
-    result = reduce_lane_pair(quads, count, pair, numerics::infinity(), Min{});
-  } else {
-    result = reduce_lane_pair(quads, count, pair, 0.0f, Add{});
-  }
-  reinterpret_cast<float4*>(shared.columns[index][pair])[lane] = result;
-}
-
 /// The maximum of one extent over all tiles; one warp.
-__device__ __forceinline__ void reduce_extent(const Arguments& a, std::int64_t head, int statistic,
+__device__ __forceinline__ void reduce_extent(const Arguments& a, std::int64_t bh, int statistic,
                                               FinishStorage& shared) {
   const std::int64_t tiles =
       statistic <= kQueryRowSquares ? a.workspace_layout.query_tiles : a.workspace_layout.key_tiles;
-  const std::uint32_t* extents = a.extents(statistic, head);
+  const std::uint32_t* extents = a.extents(statistic, bh);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   std::uint32_t largest = 0;
 #pragma unroll 4
@@ -222,7 +153,7 @@ __device__ __forceinline__ numerics::ScoreDecision decide_scores(const Arguments
   return numerics::decide_scores(shared.query(), shared.key(), sums, a.softmax_scale, a.numerics);
 }
 
-/// Everything but the flush, which predict_flush() adds.
+/// Everything but the flush, which predict_flush() adds, from its arrivals on.
 __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t bh,
                                                const numerics::ScoreDecision& scores) {
   const bool tail_correction = numerics::wants_tail_correction(a.numerics.tail_correction, 0.0f);
@@ -243,6 +174,7 @@ __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t 
   plan.score_exponent = scores.score_exponent;
   plan.predicted_score_error = sqrtf(scores.score_error_variance);
   a.plan(bh) = plan;
+  *a.flush_arrivals(bh) = 0;
 }
 
 /// Plan of Q and K. All threads of the block; the columns and extents are in shared memory.
@@ -328,28 +260,32 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
   a.section<float>(a.block_layout.value_scales)[bh * numerics::kHeadDim + c] = code.scale;
 }
 
-/// Grid (kFinishParts, heads of the round), kFinishThreads threads.
+/// Blocks per head: kHeadParts, kFinishThreads threads each.
 static __global__ void __launch_bounds__(kFinishThreads)
     finish_statistics(const __grid_constant__ Arguments a) {
   __shared__ FinishStorage shared;
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
-  const auto part = static_cast<int>(blockIdx.x);
-  const std::int64_t head = blockIdx.y;
-  const std::int64_t bh = a.first_head + head;
+  const HeadBlock block(kHeadParts);
+  const auto part = static_cast<int>(block.index);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (warp < kColumnWarps) {
-    reduce_columns(a, head, part, warp, shared);
+    const int index = warp / kLanePairs;
+    const int statistic = part * kPartStatistics + index;
+    const int level = a.workspace_layout.tree.levels;
+    const std::int64_t count = TileTree::rows(a.workspace_layout.tiles_of(statistic), level);
+    join_lane_pair(a.columns(statistic, block.bh, level, 0), static_cast<int>(count), statistic,
+                   warp % kLanePairs, shared.columns[index]);
   } else if (part == kScores) {
-    reduce_extent(a, head, warp - kColumnWarps, shared);
+    reduce_extent(a, block.bh, warp - kColumnWarps, shared);
   } else if (warp == kColumnWarps) {
-    reduce_extent(a, head, kValueMagnitude, shared);
+    reduce_extent(a, block.bh, kValueMagnitude, shared);
   }
   __syncthreads();
   if (part == kScores) {
-    finish_scores(a, bh, shared);
+    finish_scores(a, block.bh, shared);
   } else {
-    finish_values(a, bh, shared);
+    finish_values(a, block.bh, shared);
   }
 }
 

@@ -3,8 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "cuda/host/check.hpp"
-#include "cuda/prepare/arguments.cuh"
 
 namespace openvc::cuda::prepare {
 
@@ -14,18 +15,20 @@ enum class LaunchOrder {
   overlaps_previous  // while the kernel before it runs; it calls ptx::griddepcontrol_wait()
 };
 
-inline void launch_kernel(void (*kernel)(Arguments), dim3 grid, int threads, LaunchOrder order,
-                          const Arguments& arguments, cudaStream_t stream) {
+/// Queues a kernel on the current device.
+template <class... Parameters>
+void launch_kernel(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
+                   LaunchOrder order, cudaStream_t stream, const Parameters&... parameters) {
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = order == LaunchOrder::overlaps_previous ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, arguments), "launching the input preparation");
+  check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching the input preparation");
 }
 
 }  // namespace openvc::cuda::prepare

@@ -21,9 +21,6 @@ struct Request {
   float softmax_scale = 1.0f;
   NumericOptions numerics{};
   bool with_log_sum_exp = false;
-  /// Heads that are prepared together; 0 leaves the choice to the library. Changes the workspace
-  /// and the speed, never the result.
-  std::int64_t heads_per_round = 0;
 };
 
 /// Device memory that launch() needs besides the block.

@@ -5,27 +5,19 @@
 #include <cstdint>
 
 #include "cuda/prepare/arguments.cuh"
-#include "cuda/prepare/predict_flush.cuh"
 #include "cuda/prepare/quantize_values.cuh"
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/prepare/statistics.cuh"
-#include "cuda/ptx/grid_dependency.cuh"
 #include "numerics/hadamard.hpp"
 #include "numerics/qk_quantize.hpp"
 
-// The second pass over the inputs: every thread block writes one tile of one section, padding
-// included. Its elements are on their way before the plans of the heads are finished.
+// The second pass over the inputs: a thread block writes one tile of one section, padding included.
+// Its elements are on their way before the plan of the head is finished.
 namespace openvc::cuda::prepare {
 
 /// Residual columns of one step of a tile, [row][column].
 using ColumnTile = std::byte[kTileRows][numerics::kColumnsPerStep];
 static_assert(sizeof(ColumnTile) == kTileThreads * sizeof(uint4), "one store per thread");
-
-union QuantizeStorage {
-  alignas(16) ColumnTile columns;
-  alignas(16) ValueTile values;
-  FlushStorage flush;
-};
 
 /// What distinguishes the tiles of Q and K.
 struct ScoreTile {
@@ -54,12 +46,11 @@ __device__ __forceinline__ int source_row(int row, int count) {
   return kQuery || row < count ? row : count - 1;
 }
 
-/// Residual columns of all steps. `columns(step)` is where the tile's rows of a step go.
+/// Residual columns of the head's steps; `columns(step)` is where the tile's rows of a step go.
 template <ElementType kType, bool kQuery, class Columns>
 __device__ __forceinline__ void write_columns(const ScoreTile& tile,
                                               const HeadParameters& parameters, float multiplier,
-                                              int max_extra_steps, ColumnTile& shared,
-                                              const Columns& columns) {
+                                              ColumnTile& shared, const Columns& columns) {
   static_assert(numerics::kResidualChannelsPerStep == kRowThreads, "one position per thread");
   const TileThread thread;
   const int position = thread.chunk;
@@ -67,13 +58,9 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile,
       kQuery ? numerics::query_low_column(position) : numerics::key_low_column(position);
   const int high_column =
       kQuery ? numerics::query_high_column(position) : numerics::key_high_column(position);
-  const auto* quads = reinterpret_cast<const uint4*>(&shared) + threadIdx.x;
-  for (int step = 0; step < max_extra_steps; ++step) {
-    auto* out = reinterpret_cast<uint4*>(columns(step)) + threadIdx.x;
-    if (step >= parameters.extra_steps) {
-      *out = make_uint4(0, 0, 0, 0);
-      continue;
-    }
+  const auto* quads = reinterpret_cast<const uint4*>(&shared) + static_cast<int>(threadIdx.x);
+  for (int step = 0; step < parameters.extra_steps; ++step) {
+    auto* out = reinterpret_cast<uint4*>(columns(step)) + static_cast<int>(threadIdx.x);
     const int channel =
         parameters.residual_channels[step * numerics::kResidualChannelsPerStep + position];
     const float mean = kQuery ? 0.0f : parameters.key_means[channel];
@@ -100,10 +87,10 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile,
   }
 }
 
-/// Codes of a tile of Q or K; `shifts` takes the smoothing shift of each query, or is null. Waits
-/// for the grid before.
-template <ElementType kType, bool kAligned, bool kQuery>
-__device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
+/// Codes of a tile of Q or K; `shifts` takes the smoothing shift of each query, or is null.
+/// `wait` returns when the parameters can be read.
+template <ElementType kType, bool kAligned, bool kQuery, class Wait>
+__device__ __forceinline__ void write_score_codes(const ScoreTile& tile, const Wait& wait,
                                                   const HeadParameters& parameters,
                                                   float softmax_scale, float* shifts) {
   const TileThread thread;
@@ -114,14 +101,12 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
     raw[i] = load_chunk<kType, kAligned>(tile.source + row * tile.row_stride, thread.chunk,
                                          !kQuery || row < tile.count);
   }
-  ptx::griddepcontrol_wait();
+  wait();
   Chunk means;
   load_table(parameters.key_means, thread.chunk, means);
   const float multiplier = kQuery ? parameters.query_multiplier : parameters.key_multiplier;
   const bool rotated = parameters.rotated != 0;
-  uint2 codes[kRowsPerThread];
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
+  const auto encode_row = [&](int i) {
     const int row = thread.row(i);
     Chunk x;
     to_floats<kType>(raw[i], x);
@@ -141,66 +126,54 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile,
     }
 #pragma unroll
     for (int c = 0; c < kChunkChannels; ++c) x[c] = x[c] * multiplier;
-    codes[i] = encode_chunk(x);
-    if (kQuery && row >= tile.count) codes[i] = {0, 0};
-  }
+    return kQuery && row >= tile.count ? uint2{0, 0} : encode_chunk(x);
+  };
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; i += 2) {
+    const uint2 first = encode_row(i);
+    const uint2 second = encode_row(i + 1);
     store_row_pair(tile.codes + thread.row(i) * numerics::kHeadDim,
-                   tile.codes + thread.row(i + 1) * numerics::kHeadDim, codes[i], codes[i + 1],
+                   tile.codes + thread.row(i + 1) * numerics::kHeadDim, first, second,
                    thread.chunk);
   }
 }
 
-/// Grid (1 + 2 key blocks + padded query tiles, heads of the round), kTileThreads threads. V and K
-/// come first: the first pass has read them last.
-template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads)
-    quantize_inputs(const __grid_constant__ Arguments a) {
-  __shared__ QuantizeStorage shared;
-  ptx::griddepcontrol_launch_dependents();
-  const schedule::Problem& problem = a.problem;
-  const std::int64_t head = blockIdx.y;
-  const std::int64_t bh = a.first_head + head;
+/// The second pass over a tile of Q or K, padding included.
+template <ElementType kType, bool kAligned, bool kQuery, class Wait>
+__device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t bh,
+                                                std::int64_t tile, const Wait& wait,
+                                                ColumnTile& shared) {
   const HeadParameters& parameters = a.parameters(bh);
-  const std::int64_t key_blocks = a.workspace_layout.key_tiles;
-  if (blockIdx.x == 0) {
-    predict_flush<kType, kAligned>(a, bh, shared.flush);
-    return;
-  }
-  std::int64_t tile = blockIdx.x - 1;
-  if (tile < key_blocks) {
-    const std::int64_t first = tile * kTileRows;
-    const int count = rows_in_tile(problem.keys, tile);
-    const std::byte* rows = a.v.head(bh, problem.heads) + first * a.v.row_stride;
-    float* energies = problem.repair_rows > 0 ? a.energies(head) + first : nullptr;
-    write_value_tile<kType, kAligned, ValueContent::codes>(
-        [&](int row) { return rows + row * a.v.row_stride; }, count, count, parameters, energies,
-        shared.values, a.value_block(bh, tile));
-    return;
-  }
-  tile -= key_blocks;
-  if (tile < key_blocks) {
-    const std::int64_t first = tile * kTileRows;
-    const ScoreTile keys{a.k.head(bh, problem.heads) + first * a.k.row_stride, a.k.row_stride,
-                         rows_in_tile(problem.keys, tile), a.key_row(bh, first)};
-    write_score_codes<kType, kAligned, false>(keys, parameters, a.softmax_scale, nullptr);
-    write_columns<kType, false>(keys, parameters, parameters.key_multiplier,
-                                a.numerics.max_extra_steps, shared.columns,
-                                [&](int step) { return a.key_columns(step, bh, first); });
-    return;
-  }
-  tile -= key_blocks;
+  const Source& source = kQuery ? a.q : a.k;
   const std::int64_t first = tile * kTileRows;
-  const ScoreTile queries{a.q.head(bh, problem.heads) + first * a.q.row_stride, a.q.row_stride,
-                          rows_in_tile(problem.queries, tile), a.query_row(bh, first)};
-  float* shifts = a.with_log_sum_exp ? a.section<float>(a.block_layout.smoothing_shifts) +
-                                           bh * problem.queries + first
-                                     : nullptr;
-  write_score_codes<kType, kAligned, true>(queries, parameters, a.softmax_scale, shifts);
-  write_columns<kType, true>(queries, parameters, parameters.query_multiplier,
-                             a.numerics.max_extra_steps, shared.columns,
-                             [&](int step) { return a.query_columns(step, bh, first); });
+  const ScoreTile rows{source.head(bh, a.problem.heads) + first * source.row_stride,
+                       source.row_stride,
+                       rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile),
+                       kQuery ? a.query_row(bh, first) : a.key_row(bh, first)};
+  float* shifts = nullptr;
+  if (kQuery && a.with_log_sum_exp) {
+    shifts = a.section<float>(a.block_layout.smoothing_shifts) + bh * a.problem.queries + first;
+  }
+  write_score_codes<kType, kAligned, kQuery>(rows, wait, parameters, a.softmax_scale, shifts);
+  write_columns<kType, kQuery>(
+      rows, parameters, kQuery ? parameters.query_multiplier : parameters.key_multiplier, shared,
+      [&](int step) {
+        return kQuery ? a.query_columns(step, bh, first) : a.key_columns(step, bh, first);
+      });
+}
+
+/// The second pass over a tile of V.
+template <ElementType kType, bool kAligned, class Wait>
+__device__ __forceinline__ void quantize_values(const Arguments& a, std::int64_t bh,
+                                                std::int64_t tile, const Wait& wait,
+                                                ValueTile& shared) {
+  const std::int64_t first = tile * kTileRows;
+  const int count = rows_in_tile(a.problem.keys, tile);
+  const std::byte* rows = a.v.head(bh, a.problem.heads) + first * a.v.row_stride;
+  float* energies = a.problem.repair_rows > 0 ? a.energies(bh) + first : nullptr;
+  write_value_tile<kType, kAligned, ValueContent::codes>(
+      [&](int row) { return rows + row * a.v.row_stride; }, count, count, wait, a.parameters(bh),
+      energies, shared, a.value_block(bh, tile));
 }
 
 }  // namespace openvc::cuda::prepare

@@ -7,7 +7,6 @@
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/prepare/workspace.hpp"
-#include "cuda/ptx/grid_dependency.cuh"
 #include "numerics/e4m3.hpp"
 #include "numerics/key_permutation.hpp"
 #include "numerics/v_quantize.hpp"
@@ -78,11 +77,12 @@ __device__ __forceinline__ uint4 weight_unit(int unit, int weights) {
 
 /// Writes a block of packed V. `row(i)` is the source of the tile's key i < count; keys below
 /// `weights` count in the denominator. `energies` is null or takes the energy of what rounding left
-/// of each key. Waits for the grid before.
-template <ElementType kType, bool kAligned, ValueContent kContent, class Row>
+/// of each key. `wait` returns when the parameters can be read.
+template <ElementType kType, bool kAligned, ValueContent kContent, class Row, class Wait>
 __device__ __forceinline__ void write_value_tile(const Row& row, int count, int weights,
-                                                 const HeadParameters& parameters, float* energies,
-                                                 ValueTile& shared, std::byte* block) {
+                                                 const Wait& wait, const HeadParameters& parameters,
+                                                 float* energies, ValueTile& shared,
+                                                 std::byte* block) {
   constexpr int kPasses = kRowThreads / kChunksAtOnce;
   const ValueThread thread;
   RawChunk<kType> raw[kPasses][kWordSlots];
@@ -99,7 +99,7 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
           load_chunk<kType, kAligned>(source, thread.chunk + pass * kChunksAtOnce, exists);
     }
   }
-  ptx::griddepcontrol_wait();
+  wait();
   float key_energies[kWordSlots] = {};
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -165,7 +165,7 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
     out[index] = *reinterpret_cast<const uint4*>(shared[channel][unit]);
   }
   if (threadIdx.x < kWeightUnits) {
-    out[kCodeUnits + threadIdx.x] =
+    out[kCodeUnits + static_cast<int>(threadIdx.x)] =
         weight_unit(static_cast<int>(threadIdx.x) % kChannelUnits, weights);
   }
 }

@@ -82,8 +82,8 @@ __device__ __forceinline__ void choose_bin(SelectStorage& shared, const Digit& d
 }
 
 /// Lists the tokens of one head whose residual is repaired, in ascending order: those with the
-/// largest energies, ties to the lower index (cpu::select_repair_tokens). Grid (heads of the
-/// round), kSelectThreads threads.
+/// largest energies, ties to the lower index (cpu::select_repair_tokens). Grid (heads),
+/// kSelectThreads threads.
 static __global__ void __launch_bounds__(kSelectThreads)
     select_repair_tokens(const __grid_constant__ Arguments a) {
   __shared__ SelectStorage shared;
@@ -175,7 +175,7 @@ __device__ __forceinline__ void copy_rows(const std::byte* source, std::byte* ou
 }
 
 /// Appends blocks of repair rows: keys of the chosen tokens with the residuals of their values.
-/// Grid (repair blocks, heads of the round), kTileThreads threads.
+/// Grid (heads * repair blocks), kTileThreads threads.
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads)
     write_repair_rows(const __grid_constant__ Arguments a) {
@@ -183,23 +183,22 @@ __global__ void __launch_bounds__(kTileThreads)
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const schedule::Problem& problem = a.problem;
-  const std::int64_t head = blockIdx.y;
-  const std::int64_t bh = a.first_head + head;
-  const std::int64_t repair_block = blockIdx.x;
+  const std::int64_t bh = blockIdx.x / problem.repair_blocks();
+  const std::int64_t repair_block = blockIdx.x % problem.repair_blocks();
   const int count = rows_in_tile(problem.repair_rows, repair_block);
-  const std::int32_t* tokens = a.tokens(head) + repair_block * kTileRows;
+  const std::int32_t* tokens = a.tokens(bh) + repair_block * kTileRows;
   const std::int64_t block = problem.key_blocks() + repair_block;
   const std::int64_t first = block * kTileRows;
   copy_rows(a.key_row(bh, 0), a.key_row(bh, first), numerics::kHeadDim, tokens, count,
             problem.keys - 1);
-  for (int step = 0; step < a.numerics.max_extra_steps; ++step) {
+  for (int step = 0; step < a.parameters(bh).extra_steps; ++step) {
     copy_rows(a.key_columns(step, bh, 0), a.key_columns(step, bh, first), numerics::kColumnsPerStep,
               tokens, count, problem.keys - 1);
   }
   const std::byte* values = a.v.head(bh, problem.heads);
   write_value_tile<kType, kAligned, ValueContent::residuals>(
-      [&](int row) { return values + tokens[row] * a.v.row_stride; }, count, 0, a.parameters(bh),
-      nullptr, shared, a.value_block(bh, block));
+      [&](int row) { return values + tokens[row] * a.v.row_stride; }, count, 0, [] {},
+      a.parameters(bh), nullptr, shared, a.value_block(bh, block));
 }
 
 }  // namespace openvc::cuda::prepare

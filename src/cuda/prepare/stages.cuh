@@ -11,24 +11,15 @@
 #include "cuda/prepare/finish.cuh"
 #include "cuda/prepare/kernel_launch.hpp"
 #include "cuda/prepare/prepare.hpp"
-#include "cuda/prepare/quantize.cuh"
 #include "cuda/prepare/repair.cuh"
-#include "cuda/prepare/statistics.cuh"
+#include "cuda/prepare/tile_tree.cuh"
+#include "cuda/prepare/two_passes.cuh"
 #include "cuda/prepare/workspace.hpp"
 
-// The launches of one round of heads. The first kernel of a round waits for everything before it;
-// each of the others starts while the one before it ends. All of them wait for that one, so what an
-// earlier kernel of the round has written is complete as well.
+// The launches of a preparation. The first one waits for everything before it in the stream; each
+// of the others starts while the one before it ends. All of them wait for that one, so what an
+// earlier kernel has written is complete as well.
 namespace openvc::cuda::prepare {
-
-/// Grids count heads along an axis that has at most this many blocks.
-inline constexpr std::int64_t kMaxHeadsPerRound = 65535;
-
-inline std::int64_t heads_per_round(const Request& request) {
-  const std::int64_t heads = request.problem.batch_heads();
-  const std::int64_t wanted = request.heads_per_round > 0 ? request.heads_per_round : heads;
-  return std::clamp<std::int64_t>(wanted, 1, std::min(heads, kMaxHeadsPerRound));
-}
 
 inline Source make_source(const TensorView& tensor) {
   const auto size = static_cast<std::int64_t>(element_size(tensor.type));
@@ -49,7 +40,6 @@ inline bool is_aligned(const Source& source) {
   return (all & kMask) == 0;
 }
 
-/// Arguments without the round, which starts at head 0 and is as long as it may be.
 inline Arguments make_arguments(const Request& request, std::byte* block, std::byte* workspace) {
   Arguments a{};
   a.q = make_source(request.q);
@@ -58,62 +48,44 @@ inline Arguments make_arguments(const Request& request, std::byte* block, std::b
   a.problem = request.problem;
   a.block_layout = schedule::prepared_layout(request.problem, request.numerics.max_extra_steps,
                                              request.with_log_sum_exp);
-  a.heads_per_round = heads_per_round(request);
-  a.heads = a.heads_per_round;
-  a.workspace_layout = workspace_layout(request.problem, a.heads_per_round);
+  a.workspace_layout = workspace_layout(request.problem);
   a.block = block;
   a.workspace = workspace;
   a.softmax_scale = request.softmax_scale;
   a.numerics = request.numerics;
   a.with_log_sum_exp = request.with_log_sum_exp;
-  // The last level is left to finish_statistics().
-  for (std::int64_t rows = a.workspace_layout.tiles; rows > numerics::kReductionGroup;
-       rows = numerics::ceil_div(rows, numerics::kReductionGroup)) {
-    ++a.levels;
-  }
   return a;
 }
 
-inline dim3 grid(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
-  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
-}
+// Blocks are counted in 32 bits: 2^31 tiles are 2^38 tokens, more than any memory holds.
 
 template <ElementType kType, bool kAligned>
-void launch_statistics(const Arguments& a, cudaStream_t stream) {
+void launch_two_passes(const Arguments& a, cudaStream_t stream) {
+  const std::int64_t heads = a.problem.batch_heads();
   const WorkspaceLayout& tiles = a.workspace_layout;
   launch_kernel(collect_statistics<kType, kAligned>,
-                grid(tiles.query_tiles + 2 * tiles.key_tiles, a.heads), kTileThreads,
-                LaunchOrder::after_stream, a, stream);
-}
-
-inline void launch_finish(Arguments a, cudaStream_t stream) {
-  const int levels = a.levels;
-  for (a.levels = 0; a.levels < levels; ++a.levels) {
-    launch_kernel(
-        reduce_tiles,
-        grid(numerics::ceil_div(a.rows_left(a.workspace_layout.tiles), numerics::kReductionGroup),
-             kColumnStatistics, a.heads),
-        numerics::kHeadDim, LaunchOrder::overlaps_previous, a, stream);
+                heads * (tiles.query_tiles + 2 * tiles.key_tiles), kTileThreads,
+                LaunchOrder::after_stream, stream, a);
+  for (int level = 1; level <= tiles.tree.levels; ++level) {
+    launch_kernel(reduce_tiles, heads * kColumnStatistics * TileTree::rows(tiles.tree.tiles, level),
+                  kTileThreads, LaunchOrder::overlaps_previous, stream, a, level);
   }
-  launch_kernel(finish_statistics, grid(kFinishParts, a.heads), kFinishThreads,
-                LaunchOrder::overlaps_previous, a, stream);
-}
-
-template <ElementType kType, bool kAligned>
-void launch_quantize(const Arguments& a, cudaStream_t stream) {
-  const std::int64_t query_tiles = a.problem.padded_queries() / kTileRows;
-  launch_kernel(quantize_inputs<kType, kAligned>,
-                grid(1 + 2 * a.workspace_layout.key_tiles + query_tiles, a.heads), kTileThreads,
-                LaunchOrder::overlaps_previous, a, stream);
+  launch_kernel(finish_statistics, heads * kHeadParts, kFinishThreads,
+                LaunchOrder::overlaps_previous, stream, a);
+  launch_kernel(
+      quantize_inputs<kType, kAligned>,
+      heads * (kFlushBlocks + 2 * tiles.key_tiles + a.problem.padded_queries() / kTileRows),
+      kTileThreads, LaunchOrder::overlaps_previous, stream, a);
 }
 
 template <ElementType kType, bool kAligned>
 void launch_repair(const Arguments& a, cudaStream_t stream) {
   if (a.problem.repair_rows == 0) return;
-  launch_kernel(select_repair_tokens, grid(a.heads), kSelectThreads, LaunchOrder::overlaps_previous,
-                a, stream);
-  launch_kernel(write_repair_rows<kType, kAligned>, grid(a.problem.repair_blocks(), a.heads),
-                kTileThreads, LaunchOrder::overlaps_previous, a, stream);
+  const std::int64_t heads = a.problem.batch_heads();
+  launch_kernel(select_repair_tokens, heads, kSelectThreads, LaunchOrder::overlaps_previous, stream,
+                a);
+  launch_kernel(write_repair_rows<kType, kAligned>, heads * a.problem.repair_blocks(), kTileThreads,
+                LaunchOrder::overlaps_previous, stream, a);
 }
 
 }  // namespace openvc::cuda::prepare

@@ -6,16 +6,18 @@
 
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/row_chunk.cuh"
-#include "cuda/ptx/grid_dependency.cuh"
 
-// The first pass over the inputs: every thread block reduces one tile of one tensor.
+// The first pass over the inputs: a thread block reduces a tile of one tensor to a row of partial
+// results.
 namespace openvc::cuda::prepare {
 
 inline constexpr int kTileThreads = numerics::kReductionLanes * kRowThreads;
 inline constexpr int kTileWarps = kTileThreads / kWarp;
 /// Rows of a tile that one thread sees: those of one canonical lane.
 inline constexpr int kRowsPerThread = kTileRows / numerics::kReductionLanes;
-static_assert(kTileThreads == 256 && kTileRows == numerics::kReductionGroup);
+static_assert(kTileThreads == 256);
+/// Statistics of one part of a head.
+inline constexpr int kPartStatistics = 3;
 
 /// Place of a thread in a tile: chunk `chunk` of the rows lane, lane + 16, lane + 32, ...
 struct TileThread {
@@ -38,11 +40,6 @@ __device__ __forceinline__ void load_tile(const std::byte* rows, std::int64_t ro
   __syncthreads();  // keeps them above the first use
 }
 
-/// Thread blocks per multiprocessor that the compiler may count on. Without a number it saves
-/// registers for more of them, and issues most loads of a tile only when others have arrived.
-template <ElementType kType>
-inline constexpr int kStatisticsBlocks = kType == ElementType::float32 ? 2 : 3;
-
 struct Add {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
@@ -55,7 +52,7 @@ struct Min {
 
 struct StatisticsStorage {
   // Two canonical lanes are joined before they get here, one row per warp.
-  float columns[3][kTileWarps][numerics::kHeadDim];
+  float columns[kPartStatistics][kTileWarps][numerics::kHeadDim];
   std::uint32_t magnitude[kTileWarps];
   float row_squares[kTileWarps];
 };
@@ -128,9 +125,9 @@ __device__ __forceinline__ void reduce_score_tile(const std::byte* rows, std::in
   join_lanes(squares, Add{}, shared.columns[1], thread);
   magnitude = __reduce_max_sync(kAllLanes, magnitude);
   row_squares = Max{}(row_squares, __shfl_xor_sync(kAllLanes, row_squares, kRowThreads));
-  if (threadIdx.x % kWarp == 0) {
-    shared.magnitude[threadIdx.x / kWarp] = magnitude;
-    shared.row_squares[threadIdx.x / kWarp] = row_squares;
+  if (static_cast<int>(threadIdx.x) % kWarp == 0) {
+    shared.magnitude[static_cast<int>(threadIdx.x) / kWarp] = magnitude;
+    shared.row_squares[static_cast<int>(threadIdx.x) / kWarp] = row_squares;
   }
 }
 
@@ -169,7 +166,8 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
   join_lanes(max, Max{}, shared.columns[1], thread);
   join_lanes(min, Min{}, shared.columns[2], thread);
   magnitude = __reduce_max_sync(kAllLanes, magnitude);
-  if (threadIdx.x % kWarp == 0) shared.magnitude[threadIdx.x / kWarp] = magnitude;
+  if (static_cast<int>(threadIdx.x) % kWarp == 0)
+    shared.magnitude[static_cast<int>(threadIdx.x) / kWarp] = magnitude;
 }
 
 __device__ __forceinline__ std::uint32_t largest_magnitude(const StatisticsStorage& shared) {
@@ -186,111 +184,51 @@ __device__ __forceinline__ float largest_row_squares(const StatisticsStorage& sh
   return largest;
 }
 
-/// Grid (query tiles + 2 key tiles, heads of the round), kTileThreads threads.
-template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads, kStatisticsBlocks<kType>)
-    collect_statistics(const __grid_constant__ Arguments a) {
-  __shared__ StatisticsStorage shared;
-  ptx::griddepcontrol_launch_dependents();
-  const std::int64_t head = blockIdx.y;
-  const std::int64_t bh = a.first_head + head;
-  const std::int64_t heads = a.problem.heads;
-  const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
-  const int part = static_cast<int>(threadIdx.x) / numerics::kHeadDim;
-  std::int64_t tile = blockIdx.x;
-  if (tile < a.workspace_layout.query_tiles) {
-    const int count = rows_in_tile(a.problem.queries, tile);
-    reduce_score_tile<kType, kAligned, false>(
-        a.q.head(bh, heads) + tile * kTileRows * a.q.row_stride, a.q.row_stride, count, shared);
-    __syncthreads();
-    if (part == 0) {
-      a.columns(kQuerySquares, head, tile)[channel] = join_warps(shared.columns[1], channel, Add{});
-    } else if (channel == 0) {
-      a.extents(kQueryMagnitude, head)[tile] = largest_magnitude(shared);
-      a.extents(kQueryRowSquares, head)[tile] = __float_as_uint(largest_row_squares(shared));
-    }
-    return;
-  }
-  tile -= a.workspace_layout.query_tiles;
-  if (tile < a.workspace_layout.key_tiles) {
-    const int count = rows_in_tile(a.problem.keys, tile);
-    reduce_score_tile<kType, kAligned, true>(
-        a.k.head(bh, heads) + tile * kTileRows * a.k.row_stride, a.k.row_stride, count, shared);
-    __syncthreads();
-    a.columns(part == 0 ? kKeySums : kKeySquares, head, tile)[channel] =
-        join_warps(shared.columns[part], channel, Add{});
-    if (threadIdx.x == 0) {
-      a.extents(kKeyMagnitude, head)[tile] = largest_magnitude(shared);
-      a.extents(kKeyRowSquares, head)[tile] = __float_as_uint(largest_row_squares(shared));
-    }
-    return;
-  }
-  tile -= a.workspace_layout.key_tiles;
-  const int count = rows_in_tile(a.problem.keys, tile);
-  reduce_value_tile<kType, kAligned>(a.v.head(bh, heads) + tile * kTileRows * a.v.row_stride,
-                                     a.v.row_stride, count, shared);
+/// The first pass over a tile of Q or K.
+template <ElementType kType, bool kAligned, bool kQuery>
+__device__ __forceinline__ void collect_score_statistics(const Arguments& a, std::int64_t bh,
+                                                         std::int64_t tile,
+                                                         StatisticsStorage& shared) {
+  const Source& source = kQuery ? a.q : a.k;
+  reduce_score_tile<kType, kAligned, !kQuery>(
+      source.head(bh, a.problem.heads) + tile * kTileRows * source.row_stride, source.row_stride,
+      rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile), shared);
   __syncthreads();
-  if (part == 0) {
-    a.columns(kValueSums, head, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
-    if (channel == 0) a.extents(kValueMagnitude, head)[tile] = largest_magnitude(shared);
-  } else {
-    a.columns(kValueMax, head, tile)[channel] = join_warps(shared.columns[1], channel, Max{});
-    a.columns(kValueMin, head, tile)[channel] = join_warps(shared.columns[2], channel, Min{});
-  }
-}
-
-/// One channel of `count` <= kReductionGroup rows of partial results.
-template <class Combine>
-__device__ __forceinline__ float reduce_rows(const float* column, int count, float identity,
-                                             const Combine& combine) {
-  constexpr int kLanes = numerics::kReductionLanes;
-  float lanes[kLanes];
-#pragma unroll
-  for (int i = 0; i < kLanes; ++i) lanes[i] = identity;
-  for (int first = 0; first < count; first += kLanes) {
-    float x[kLanes];
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) {
-      x[i] = first + i < count ? column[(first + i) * numerics::kHeadDim] : identity;
+  const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
+  if (threadIdx.x < numerics::kHeadDim) {
+    a.columns(kQuery ? kQuerySquares : kKeySquares, bh, 0, tile)[channel] =
+        join_warps(shared.columns[1], channel, Add{});
+    if (channel == 0) {
+      a.extents(kQuery ? kQueryMagnitude : kKeyMagnitude, bh)[tile] = largest_magnitude(shared);
     }
-    // Adding the identity of rows that do not exist changes no bit: no sum is -0.
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) lanes[i] = combine(lanes[i], x[i]);
+  } else {
+    if constexpr (!kQuery) {
+      a.columns(kKeySums, bh, 0, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
+    }
+    if (channel == 0) {
+      a.extents(kQuery ? kQueryRowSquares : kKeyRowSquares, bh)[tile] =
+          __float_as_uint(largest_row_squares(shared));
+    }
   }
-#pragma unroll
-  for (int stride = 1; stride < kLanes; stride *= 2) {
-#pragma unroll
-    for (int i = 0; i < kLanes; i += 2 * stride) lanes[i] = combine(lanes[i], lanes[i + stride]);
-  }
-  return lanes[0];
 }
 
-/// One more level of the tree over tiles, for long sequences: from rows(statistic, head) to the
-/// other table. Grid (groups of rows, kColumnStatistics, heads of the round), kHeadDim threads.
-static __global__ void __launch_bounds__(numerics::kHeadDim)
-    reduce_tiles(const __grid_constant__ Arguments a) {
-  ptx::griddepcontrol_launch_dependents();
-  ptx::griddepcontrol_wait();
-  const std::int64_t group = blockIdx.x;
-  const int statistic = static_cast<int>(blockIdx.y);
-  const std::int64_t head = blockIdx.z;
-  const std::int64_t first = group * numerics::kReductionGroup;
-  const std::int64_t left = a.rows_left(a.workspace_layout.tiles_of(statistic)) - first;
-  if (left <= 0) return;
-  const int count =
-      left < numerics::kReductionGroup ? static_cast<int>(left) : numerics::kReductionGroup;
-  const float* column = a.rows(statistic, head) + first * numerics::kHeadDim + threadIdx.x;
-  float result;
-  if (statistic == kValueMax) {
-    result = reduce_rows(column, count, -numerics::infinity(), Max{});
-  } else if (statistic == kValueMin) {
-    result = reduce_rows(column, count, numerics::infinity(), Min{});
+/// The first pass over a tile of V.
+template <ElementType kType, bool kAligned>
+__device__ __forceinline__ void collect_value_statistics(const Arguments& a, std::int64_t bh,
+                                                         std::int64_t tile,
+                                                         StatisticsStorage& shared) {
+  reduce_value_tile<kType, kAligned>(
+      a.v.head(bh, a.problem.heads) + tile * kTileRows * a.v.row_stride, a.v.row_stride,
+      rows_in_tile(a.problem.keys, tile), shared);
+  __syncthreads();
+  const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
+  if (threadIdx.x < numerics::kHeadDim) {
+    a.columns(kValueSums, bh, 0, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
+    if (channel == 0) a.extents(kValueMagnitude, bh)[tile] = largest_magnitude(shared);
   } else {
-    result = reduce_rows(column, count, 0.0f, Add{});
+    a.columns(kValueMax, bh, 0, tile)[channel] = join_warps(shared.columns[1], channel, Max{});
+    a.columns(kValueMin, bh, 0, tile)[channel] = join_warps(shared.columns[2], channel, Min{});
   }
-  float* out =
-      a.levels % 2 == 0 ? a.groups(statistic, head, group) : a.columns(statistic, head, group);
-  out[threadIdx.x] = result;
 }
 
 }  // namespace openvc::cuda::prepare

@@ -12,14 +12,14 @@
 #include "schedule/prepared_layout.hpp"
 #include "schedule/problem.hpp"
 
-// Device memory that the kernels of the preparation share. Partial results live for one round of
-// heads, parameters and plans for the whole launch.
+// Device memory that the thread blocks of a preparation share.
 namespace openvc::cuda::prepare {
 
 /// Tokens of one tile: one canonical group, one block of keys, half a block of queries.
 inline constexpr int kTileRows = numerics::kKeyBlock;
+static_assert(kTileRows == numerics::kReductionGroup);
 
-/// Statistics per channel, reduced tile by tile. The canonical tree adds the first four.
+/// Statistics per channel, reduced tile by tile; those of a part of a head are neighbours.
 enum ColumnStatistic : int {
   kQuerySquares,
   kKeySums,
@@ -40,6 +40,9 @@ enum ExtentStatistic : int {
   kExtentStatistics
 };
 
+/// What is decided together: the codes of Q and K, those of V.
+enum HeadPart : int { kScores, kValues, kHeadParts };
+
 /// What the second pass over a head needs besides its elements.
 struct HeadParameters {
   float query_multiplier;
@@ -56,41 +59,63 @@ struct HeadParameters {
 };
 static_assert(sizeof(HeadParameters) % 16 == 0);
 
+/// The canonical tree over the tiles of a tensor. Level 0 has a row of partial results per tile,
+/// and a row of each further level joins kReductionGroup rows of the level before; the last level
+/// has at most that many rows, which the plan of the head joins.
+struct TileTree {
+  std::int64_t tiles = 0;
+  int levels = 0;  // after level 0
+
+  [[nodiscard]] OPENVC_HD static constexpr std::int64_t rows(std::int64_t tiles, int level) {
+    for (int i = 0; i < level; ++i) tiles = numerics::ceil_div(tiles, numerics::kReductionGroup);
+    return tiles;
+  }
+  /// Where the rows of a level start among those of all levels.
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t first_row(int level) const {
+    std::int64_t row = 0;
+    for (int i = 0; i < level; ++i) row += rows(tiles, i);
+    return row;
+  }
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t all_rows() const { return first_row(levels + 1); }
+};
+
+constexpr TileTree tile_tree(std::int64_t tiles) {
+  TileTree tree{tiles, 0};
+  while (TileTree::rows(tiles, tree.levels) > numerics::kReductionGroup) ++tree.levels;
+  return tree;
+}
+
 /// Byte offsets from the start of the workspace.
 struct WorkspaceLayout {
   std::int64_t query_tiles = 0;  // that hold tokens
   std::int64_t key_tiles = 0;
-  std::int64_t tiles = 0;      // the larger of the two: rows per head of `columns` and `extents`
-  std::size_t plans = 0;       // HeadPlan [bh]
-  std::size_t parameters = 0;  // HeadParameters [bh]
-  std::size_t columns = 0;     // float [statistic][head of the round][tile][kHeadDim]
-  std::size_t groups = 0;      // the same with one row per group of tiles
-  std::size_t extents = 0;     // uint32 [statistic][head of the round][tile]
-  std::size_t energies = 0;    // float [head of the round][key], only for repair
-  std::size_t tokens = 0;      // int32 [head of the round][repair row]
+  TileTree tree;                   // of the longer of the two
+  std::size_t plans = 0;           // HeadPlan [bh]
+  std::size_t parameters = 0;      // HeadParameters [bh]
+  std::size_t columns = 0;         // float [bh][statistic][row of any level][kHeadDim]
+  std::size_t extents = 0;         // uint32 [bh][statistic][tile]
+  std::size_t flush_squares = 0;   // float [bh][sample]
+  std::size_t flush_arrivals = 0;  // uint32 [bh]
+  std::size_t energies = 0;        // float [bh][key], only for repair
+  std::size_t tokens = 0;          // int32 [bh][repair row]
   std::size_t bytes = 0;
 
-  [[nodiscard]] OPENVC_HD constexpr std::int64_t tile_groups() const {
-    return numerics::ceil_div(tiles, numerics::kReductionGroup);
-  }
   /// Tiles of the tensor that a statistic of channels is taken from.
   [[nodiscard]] OPENVC_HD constexpr std::int64_t tiles_of(int column_statistic) const {
     return column_statistic == kQuerySquares ? query_tiles : key_tiles;
   }
 };
 
-constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p,
-                                           std::int64_t heads_per_round) {
+constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p) {
   WorkspaceLayout layout;
   layout.query_tiles = numerics::ceil_div(p.queries, kTileRows);
   layout.key_tiles = numerics::ceil_div(p.keys, kTileRows);
-  layout.tiles = layout.query_tiles > layout.key_tiles ? layout.query_tiles : layout.key_tiles;
-  const auto bh = static_cast<std::size_t>(p.batch_heads());
-  const auto round = static_cast<std::size_t>(heads_per_round);
-  const auto tiles = static_cast<std::size_t>(layout.tiles);
-  const auto groups = static_cast<std::size_t>(layout.tile_groups());
+  layout.tree =
+      tile_tree(layout.query_tiles > layout.key_tiles ? layout.query_tiles : layout.key_tiles);
+  const auto heads = static_cast<std::size_t>(p.batch_heads());
+  const auto rows = static_cast<std::size_t>(layout.tree.all_rows());
+  const auto tiles = static_cast<std::size_t>(layout.tree.tiles);
   const auto repair_rows = static_cast<std::size_t>(p.repair_rows);
-  constexpr std::size_t kColumnRow = numerics::kHeadDim * sizeof(float);
   std::size_t end = 0;
   const auto place = [&end](std::size_t bytes) {
     const std::size_t start = end;
@@ -98,14 +123,15 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p,
     end = (end + bytes + kAlignment - 1) / kAlignment * kAlignment;
     return start;
   };
-  layout.plans = place(bh * sizeof(HeadPlan));
-  layout.parameters = place(bh * sizeof(HeadParameters));
-  layout.columns = place(kColumnStatistics * round * tiles * kColumnRow);
-  layout.groups = place(kColumnStatistics * round * groups * kColumnRow);
-  layout.extents = place(kExtentStatistics * round * tiles * sizeof(std::uint32_t));
+  layout.plans = place(heads * sizeof(HeadPlan));
+  layout.parameters = place(heads * sizeof(HeadParameters));
+  layout.columns = place(heads * kColumnStatistics * rows * numerics::kHeadDim * sizeof(float));
+  layout.extents = place(heads * kExtentStatistics * tiles * sizeof(std::uint32_t));
+  layout.flush_squares = place(heads * numerics::kFlushSamples * sizeof(float));
+  layout.flush_arrivals = place(heads * sizeof(std::uint32_t));
   layout.energies =
-      place(repair_rows > 0 ? round * static_cast<std::size_t>(p.keys) * sizeof(float) : 0);
-  layout.tokens = place(round * repair_rows * sizeof(std::int32_t));
+      place(repair_rows > 0 ? heads * static_cast<std::size_t>(p.keys) * sizeof(float) : 0);
+  layout.tokens = place(heads * repair_rows * sizeof(std::int32_t));
   layout.bytes = end;
   return layout;
 }

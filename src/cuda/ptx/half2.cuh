@@ -69,15 +69,16 @@ __device__ __forceinline__ std::uint32_t cvt_rm_f16x2(float low, float high) {
   return d;
 }
 
-__device__ __forceinline__ std::uint32_t cvt_rn_f16x2(float low, float high) {
+/// Values beyond the finite range become its ends; NaN passes.
+__device__ __forceinline__ std::uint32_t cvt_rn_satfinite_f16x2(float low, float high) {
   std::uint32_t d;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
   return d;
 }
 
-__device__ __forceinline__ std::uint32_t cvt_rn_bf16x2(float low, float high) {
+__device__ __forceinline__ std::uint32_t cvt_rn_satfinite_bf16x2(float low, float high) {
   std::uint32_t d;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  asm("cvt.rn.satfinite.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
   return d;
 }
 

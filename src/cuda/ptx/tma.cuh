@@ -5,9 +5,24 @@
 
 #include <cstdint>
 
-// PTX ISA 9.7.9.27, cp.async.bulk.tensor: the copy engine. Completion is counted in bytes on an
-// mbarrier. Coordinates are in elements, innermost first.
+// PTX ISA 9.7.9.25 to 9.7.9.27, cp.async.bulk and cp.async.bulk.tensor: the copy engine. Completion
+// is counted in bytes on an mbarrier. Coordinates are in elements, innermost first.
 namespace openvc::cuda::ptx {
+
+/// Contiguous bytes, global to shared memory of this block. Addresses and size are multiples of 16.
+__device__ __forceinline__ void bulk_load(std::uint32_t destination, const void* source,
+                                          std::uint32_t bytes, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(destination),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+/// Fetches a tensor map ahead of its first use.
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 
 /// Global to shared memory of this block.
 __device__ __forceinline__ void tma_load_3d(std::uint32_t destination, const CUtensorMap* map,

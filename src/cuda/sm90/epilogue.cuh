@@ -7,20 +7,15 @@
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/mainloop.cuh"
 #include "cuda/sm90/parameters.cuh"
-#include "numerics/half.hpp"
 #include "numerics/online_softmax.hpp"
 
 // From the accumulator to the output: normalise, undo the code of V, convert, store.
 namespace openvc::cuda::sm90 {
 
-/// Finite values stay finite: conversion saturates, NaN passes.
+/// Conversion saturates, so finite values stay finite; NaN passes.
 __device__ __forceinline__ std::uint32_t to_output(float a, float b, OutputType type) {
-  if (type == OutputType::float16) {
-    return ptx::cvt_rn_f16x2(numerics::saturate(a, numerics::kHalfMax),
-                             numerics::saturate(b, numerics::kHalfMax));
-  }
-  return ptx::cvt_rn_bf16x2(numerics::saturate(a, numerics::kBfloat16Max),
-                            numerics::saturate(b, numerics::kBfloat16Max));
+  return type == OutputType::float16 ? ptx::cvt_rn_satfinite_f16x2(a, b)
+                                     : ptx::cvt_rn_satfinite_bf16x2(a, b);
 }
 
 /// Transposes a 4 x 4 matrix of registers over the four threads of a quad: thread t gives the
@@ -42,65 +37,110 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&values)[4]) {
   }
 }
 
-/// Stores the two rows of a thread. `row` is row g; rows at or beyond the last query are skipped.
+/// Where a row of the output goes, and what its values are divided by.
+struct OutputRow {
+  std::uint16_t* data;
+  float inverse;  // of the row sum; 0 for a row without keys
+  bool no_keys;   // such a row is zero
+  bool exists;
+};
+
 template <class Config>
-__device__ __forceinline__ void store_rows(const Consumer<Config>& c, std::int64_t batch_head) {
+__device__ __forceinline__ OutputRow output_row(const Consumer<Config>& c, std::int64_t batch_head,
+                                                int half) {
   const Parameters& p = c.parameters;
-  const int quad_lane = static_cast<int>(threadIdx.x) % 4;
   const std::int64_t batch = batch_head / p.problem.heads;
   const std::int64_t head = batch_head % p.problem.heads;
-  const float* scales = p.value_scales + batch_head * numerics::kHeadDim + 2 * quad_lane;
-  const float* means = p.value_means + batch_head * numerics::kHeadDim + 2 * quad_lane;
+  const std::int64_t row = c.first_row() + 8 * half;
+  const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
+  const auto row_max =
+      static_cast<std::uint16_t>(half == 0 ? c.rows.row_max : c.rows.row_max >> 16);
+  OutputRow out;
+  out.no_keys = row_max == numerics::kHalfNegativeInfinity && sum == 0.0f;
+  out.inverse = out.no_keys ? 0.0f : __frcp_rn(sum);
+  out.exists = row < p.problem.queries;
+  out.data = static_cast<std::uint16_t*>(p.output) + batch * p.output_batch_stride +
+             row * p.output_row_stride + head * p.output_head_stride;
+  return out;
+}
 
+template <class Config>
+__device__ __forceinline__ void store_log_sum_exp(const Consumer<Config>& c,
+                                                  std::int64_t batch_head, const OutputRow& out,
+                                                  int half) {
+  const Parameters& p = c.parameters;
+  const std::int64_t index = batch_head * p.problem.queries + c.first_row() + 8 * half;
+  const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
+  const numerics::RowState state{out.no_keys ? -numerics::infinity() : 0.0f,
+                                 c.rows.code_offset(half != 0, CodeRule(c.head)), sum};
+  const float shift = p.smoothing_shifts != nullptr ? p.smoothing_shifts[index] : 0.0f;
+  p.log_sum_exp[index] = numerics::log_sum_exp(state, logf(sum), shift);
+}
+
+/// 16 bytes of a row.
+template <bool kVectorised>
+__device__ __forceinline__ void store_pieces(std::uint16_t* target,
+                                             const std::uint32_t (&pieces)[4]) {
+  if constexpr (kVectorised) {
+    *reinterpret_cast<uint4*>(target) = make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
+  } else {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const std::int64_t row = c.first_row() + 8 * half;
-    const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
-    const std::uint16_t row_max =
-        static_cast<std::uint16_t>(half == 0 ? c.rows.row_max : c.rows.row_max >> 16);
-    const bool no_keys = row_max == numerics::kHalfNegativeInfinity && sum == 0.0f;
-    const float inverse = no_keys ? 0.0f : __frcp_rn(sum);
-    const bool exists = row < p.problem.queries;
-
-    if (p.log_sum_exp != nullptr && exists && quad_lane == 0) {
-      const std::int64_t index = batch_head * p.problem.queries + row;
-      const numerics::RowState state{no_keys ? -numerics::infinity() : 0.0f,
-                                     c.rows.code_offset(half != 0, CodeRule(c.head)), sum};
-      const float shift = p.smoothing_shifts != nullptr ? p.smoothing_shifts[index] : 0.0f;
-      p.log_sum_exp[index] = numerics::log_sum_exp(state, logf(sum), shift);
+    for (int i = 0; i < 4; ++i) {
+      target[2 * i] = static_cast<std::uint16_t>(pieces[i]);
+      target[2 * i + 1] = static_cast<std::uint16_t>(pieces[i] >> 16);
     }
+  }
+}
 
-    std::uint16_t* output = static_cast<std::uint16_t*>(p.output) + batch * p.output_batch_stride +
-                            row * p.output_row_stride + head * p.output_head_stride;
-    // Groups of eight channels; four groups make one transposition.
+template <bool kVectorised, class Config>
+__device__ __forceinline__ void store_channels(const Consumer<Config>& c,
+                                               const OutputRow (&rows)[2]) {
+  const int quad_lane = static_cast<int>(threadIdx.x) % 4;
+  const auto* scales = reinterpret_cast<const float2*>(c.value_code().scales) + quad_lane;
+  const auto* means = reinterpret_cast<const float2*>(c.value_code().means) + quad_lane;
+  constexpr int kGroupPairs = 4;  // of eight channels; four groups make one transposition
 #pragma unroll
-    for (int group = 0; group < numerics::kHeadDim / 8; group += 4) {
+  for (int group = 0; group < numerics::kHeadDim / 8; group += 4) {
+    float2 scale[4];
+    float2 mean[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scale[i] = scales[kGroupPairs * (group + i)];
+      mean[i] = means[kGroupPairs * (group + i)];
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const OutputRow& row = rows[half];
       std::uint32_t pieces[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int channel = 8 * (group + i);
-        const float2 scale = __ldg(reinterpret_cast<const float2*>(scales + channel));
-        const float2 mean = __ldg(reinterpret_cast<const float2*>(means + channel));
-        const float a = c.accumulator[4 * (group + i) + 2 * half] * inverse;
-        const float b = c.accumulator[4 * (group + i) + 2 * half + 1] * inverse;
-        pieces[i] = to_output(__fmaf_rn(a, scale.x, no_keys ? 0.0f : mean.x),
-                              __fmaf_rn(b, scale.y, no_keys ? 0.0f : mean.y), p.output_type);
+        const float a = c.accumulator[4 * (group + i) + 2 * half] * row.inverse;
+        const float b = c.accumulator[4 * (group + i) + 2 * half + 1] * row.inverse;
+        const bool zero = Config::kValue.causal && row.no_keys;
+        pieces[i] =
+            to_output(__fmaf_rn(a, scale[i].x, zero ? 0.0f : mean[i].x),
+                      __fmaf_rn(b, scale[i].y, zero ? 0.0f : mean[i].y), c.parameters.output_type);
       }
       transpose_quad(pieces);
-      if (exists) {
-        std::uint16_t* target = output + 8 * (group + quad_lane);
-        if (p.output_vectorised) {
-          *reinterpret_cast<uint4*>(target) =
-              make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            target[2 * i] = static_cast<std::uint16_t>(pieces[i]);
-            target[2 * i + 1] = static_cast<std::uint16_t>(pieces[i] >> 16);
-          }
-        }
-      }
+      if (row.exists) store_pieces<kVectorised>(row.data + 8 * (group + quad_lane), pieces);
     }
+  }
+}
+
+/// Stores the two rows of a thread; rows at or beyond the last query are skipped.
+template <class Config>
+__device__ __forceinline__ void store_rows(const Consumer<Config>& c, std::int64_t batch_head) {
+  const OutputRow rows[2] = {output_row(c, batch_head, 0), output_row(c, batch_head, 1)};
+  if (c.parameters.log_sum_exp != nullptr && threadIdx.x % 4 == 0) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (rows[half].exists) store_log_sum_exp(c, batch_head, rows[half], half);
+    }
+  }
+  if (c.parameters.output_vectorised) {
+    store_channels<true>(c, rows);
+  } else {
+    store_channels<false>(c, rows);
   }
 }
 

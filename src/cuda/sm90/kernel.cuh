@@ -3,9 +3,11 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
 #include "cuda/ptx/synchronize.cuh"
+#include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/epilogue.cuh"
 #include "cuda/sm90/load.cuh"
@@ -57,12 +59,18 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(ptx::shared_address(&shared.value_empty[i]), kReaders);
     }
     ptx::fence_mbarrier_init();
+    ptx::prefetch_tensor_map(&parameters.query_map);
+    ptx::prefetch_tensor_map(&parameters.key_map);
+    ptx::prefetch_tensor_map(&parameters.value_map);
   }
   __syncthreads();
   if constexpr (kConfig.cluster_size > 1) {
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
   }
+
+  // Up to here nothing is touched that an earlier kernel writes, or reads.
+  ptx::griddepcontrol_wait();
 
   if (warp < kWarpgroupWarps) {
     ptx::setmaxnreg_dec<kLoaderRegisters>();

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "cuda/host/check.hpp"
@@ -99,11 +100,14 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = kSharedBytes;
   config.stream = stream;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(kConfig.cluster_size), 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = kConfig.cluster_size > 1 ? 1 : 0;
+  std::array<cudaLaunchAttribute, 2> attributes{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {static_cast<unsigned>(kConfig.cluster_size), 1, 1};
+  // The blocks set themselves up while the kernel before ends, and then wait for it.
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
   check(cudaLaunchKernelEx(&config, kernel, parameters), "launching the attention kernel");
 }
 

@@ -110,6 +110,15 @@ struct Loader {
     }
   }
 
+  __device__ void load_value_code(typename Shared::ValueCode& code, std::int64_t batch_head,
+                                  std::uint32_t barrier) const {
+    const std::int64_t first = batch_head * numerics::kHeadDim;
+    ptx::bulk_load(ptx::shared_address(code.scales), parameters.value_scales + first,
+                   sizeof(code.scales), barrier);
+    ptx::bulk_load(ptx::shared_address(code.means), parameters.value_means + first,
+                   sizeof(code.means), barrier);
+  }
+
   __device__ void load_queries() const {
     std::uint32_t parity = 1;  // the first wait for an empty stage passes
     const std::uint32_t full = ptx::shared_address(&shared.query_full);
@@ -119,7 +128,10 @@ struct Loader {
       const auto row = static_cast<int>(query_tile * kRowsPerBlock);
       ptx::mbarrier_wait(ptx::shared_address(&shared.query_empty), parity);
       parity ^= 1;
-      ptx::mbarrier_arrive_expect_tx(full, tile_bytes(shared.queries, steps));
+      ptx::mbarrier_arrive_expect_tx(
+          full, tile_bytes(shared.queries, steps) +
+                    static_cast<std::uint32_t>(sizeof(typename Shared::ValueCode)));
+      load_value_code(shared.value_codes[parity], work.batch_head, full);
       ptx::tma_load_3d(ptx::shared_address(shared.queries.codes), &parameters.query_map, full, 0,
                        row, head);
       if constexpr (Shared::kWithColumns) {

@@ -106,6 +106,11 @@ struct Consumer {
     query_parity ^= 1;
   }
 
+  /// Code of V of the current work item.
+  [[nodiscard]] __device__ const typename Shared::ValueCode& value_code() const {
+    return shared.value_codes[query_parity ^ 1];
+  }
+
   // ---- stages ---------------------------------------------------------------------------------
 
   /// One arrival per warp, at the block that loads this kind of tile.
@@ -257,6 +262,7 @@ struct Consumer {
     ptx::pin_registers(next_scores);
     release_values();
     release_keys<kMoreScores ? 2 : 1>();
+    if constexpr (!kMoreScores) release_query();  // the last product of Q has ended
     if constexpr (kPlace != Place::opens) promote(f);
     softmax<kPath, kPlace == Place::opens>(f, next_scores, step + 1);
   }
@@ -292,10 +298,10 @@ struct Consumer {
     } else {
       ptx::wgmma_wait_group<0>();  // the second product of a lone tile
       ptx::pin_registers(f.scores_b);
+      release_query();
     }
     issue_values<false>(f);
     ptx::wgmma_wait_group<0>();
-    release_query();
     ptx::pin_registers(f.partial);
     release_values();
     if (lone) release_keys<1>();

@@ -36,12 +36,21 @@ struct alignas(kTileAlignment) Storage {
     std::uint8_t codes[schedule::kValueRows * numerics::kKeyBlock];  // channels, then weight rows
   };
 
+  /// The code of V, for the output. Comes with the Q tile.
+  struct ValueCode {
+    float scales[numerics::kHeadDim];
+    float means[numerics::kHeadDim];
+  };
+
   Tile queries;
   Tile keys[kConfig.key_stages];
   ValueTile values[kConfig.value_stages];
 
+  // Of the current work item and, as soon as its Q tile is loaded, of the next.
+  alignas(16) ValueCode value_codes[2];
+
   // Barriers, named for the event that completes a phase.
-  alignas(8) std::uint64_t query_full;              // the Q tile has arrived
+  alignas(8) std::uint64_t query_full;              // the Q tile and the code of V have arrived
   std::uint64_t query_empty;                        // no product reads the Q tile any more
   std::uint64_t key_full[kConfig.key_stages];       // the K tile has arrived
   std::uint64_t key_empty[kConfig.key_stages];      // every block of the cluster has used it

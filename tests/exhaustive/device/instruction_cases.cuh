@@ -39,25 +39,28 @@ struct CvtE4m3x2 {
 };
 
 struct CvtF16 {
-  static constexpr const char* kName = "cvt.rn.f16x2.f32, all floats";
+  static constexpr const char* kName = "cvt.rn.satfinite.f16x2.f32, all floats";
   static constexpr std::uint64_t kCount = std::uint64_t{1} << 32;
   __device__ Outcome operator()(std::uint64_t i) const {
     const float x = numerics::float_from_bits(static_cast<std::uint32_t>(i));
-    const std::uint32_t pair = cuda::ptx::cvt_rn_f16x2(x, 1.0f);
+    const std::uint32_t pair = cuda::ptx::cvt_rn_satfinite_f16x2(x, 1.0f);
     constexpr std::uint32_t kInfinity = 0x7C00u;
-    return {any_nan(numerics::float_to_half(x), kInfinity) | 0x3C00'0000u,
+    return {any_nan(numerics::float_to_half(numerics::saturate(x, numerics::kHalfMax)), kInfinity) |
+                0x3C00'0000u,
             any_nan(pair & 0xFFFFu, kInfinity) | (pair & 0xFFFF'0000u)};
   }
 };
 
 struct CvtBf16 {
-  static constexpr const char* kName = "cvt.rn.bf16x2.f32, all floats";
+  static constexpr const char* kName = "cvt.rn.satfinite.bf16x2.f32, all floats";
   static constexpr std::uint64_t kCount = std::uint64_t{1} << 32;
   __device__ Outcome operator()(std::uint64_t i) const {
     const float x = numerics::float_from_bits(static_cast<std::uint32_t>(i));
-    const std::uint32_t pair = cuda::ptx::cvt_rn_bf16x2(x, 1.0f);
+    const std::uint32_t pair = cuda::ptx::cvt_rn_satfinite_bf16x2(x, 1.0f);
     constexpr std::uint32_t kInfinity = 0x7F80u;
-    return {any_nan(numerics::float_to_bfloat16(x), kInfinity) | 0x3F80'0000u,
+    return {any_nan(numerics::float_to_bfloat16(numerics::saturate(x, numerics::kBfloat16Max)),
+                    kInfinity) |
+                0x3F80'0000u,
             any_nan(pair & 0xFFFFu, kInfinity) | (pair & 0xFFFF'0000u)};
   }
 };

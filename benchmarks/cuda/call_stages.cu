@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Where the time of a short call goes: input preparation, attention kernel, both. Replays of a
+// graph, so that the host costs nothing; BF16, standard normal inputs that stay where they are.
+//
+//   call_stages [--shapes 2048x8,2048x24] [--steps 2]
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda/host/check.hpp"
+#include "cuda/host/device.hpp"
+#include "cuda/prepare/prepare.hpp"
+#include "cuda/sm90/launch.hpp"
+#include "numerics/half.hpp"
+
+namespace {
+
+using namespace openvc;
+using openvc::cuda::check;
+namespace prepare = openvc::cuda::prepare;
+
+constexpr int kCalls = 20;     // in a graph
+constexpr int kReplays = 15;
+
+__global__ void fill_normal(std::uint16_t* out, std::size_t count, std::uint64_t seed) {
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    std::uint64_t x = i + seed * 0x9E3779B97F4A7C15ull;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    x ^= x >> 31;
+    const float u = (static_cast<float>(x >> 40) + 0.5f) * 0x1p-24f;
+    const float v = static_cast<float>(x & 0xFFFFFFu) * 0x1p-24f;
+    out[i] = numerics::float_to_bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * v));
+  }
+}
+
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes) { check(cudaMalloc(&data_, bytes), "allocating"); }
+  ~Buffer() { cudaFree(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  [[nodiscard]] std::byte* get() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// Median microseconds of one of kCalls repetitions in a graph.
+double replay(const std::function<void(cudaStream_t)>& work) {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cudaEvent_t start = nullptr;
+  cudaEvent_t stop = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  check(cudaEventCreate(&start), "creating an event");
+  check(cudaEventCreate(&stop), "creating an event");
+  work(stream);
+  check(cudaDeviceSynchronize(), "running");
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
+  for (int call = 0; call < kCalls; ++call) work(stream);
+  check(cudaStreamEndCapture(stream, &graph), "ending the capture");
+  check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+  std::vector<float> times;
+  for (int i = 0; i < kReplays; ++i) {
+    check(cudaEventRecord(start, stream), "recording");
+    check(cudaGraphLaunch(executable, stream), "launching a graph");
+    check(cudaEventRecord(stop, stream), "recording");
+    check(cudaEventSynchronize(stop), "running");
+    float ms = 0.0f;
+    check(cudaEventElapsedTime(&ms, start, stop), "timing");
+    times.push_back(ms);
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  cudaEventDestroy(start);
+  cudaEventDestroy(stop);
+  cudaStreamDestroy(stream);
+  std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
+  constexpr double kMicroseconds = 1e3;
+  return times[kReplays / 2] * kMicroseconds / kCalls;
+}
+
+void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {
+  constexpr ElementType kType = ElementType::bfloat16;
+  const std::array<std::int64_t, 4> shape{1, tokens, heads, numerics::kHeadDim};
+  const auto elements = static_cast<std::size_t>(tokens * heads * numerics::kHeadDim);
+  const Buffer q(elements * 2);
+  const Buffer k(elements * 2);
+  const Buffer v(elements * 2);
+  const Buffer o(elements * 2);
+  std::uint64_t seed = 0;
+  const auto view = [&](const Buffer& buffer) {
+    fill_normal<<<1024, 256>>>(reinterpret_cast<std::uint16_t*>(buffer.get()), elements, ++seed);
+    return TensorView{buffer.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
+  };
+  prepare::Request request;
+  request.q = view(q);
+  request.k = view(k);
+  request.v = view(v);
+  request.problem.heads = heads;
+  request.problem.queries = request.problem.keys = tokens;
+  request.softmax_scale = 0.08838834764831845f;
+  request.numerics.max_extra_steps = steps;
+  schedule::PreparedView inputs;
+  inputs.problem = request.problem;
+  inputs.max_extra_steps = steps;
+  inputs.layout = schedule::prepared_layout(request.problem, steps, false);
+  const Buffer block(inputs.layout.bytes);
+  const Buffer workspace(prepare::workspace_bytes(request));
+  inputs.data = block.get();
+  const MutableTensorView out{o.get(), kType, {DeviceType::cuda, 0}, shape,
+                              contiguous_strides(shape)};
+  const auto preparation = [&](cudaStream_t stream) {
+    prepare::launch(request, block.get(), workspace.get(), stream);
+  };
+  const auto attention = [&](cudaStream_t stream) {
+    cuda::sm90::launch(inputs, out, nullptr, stream);
+  };
+  const double prepared = replay(preparation);
+  const double attended = replay(attention);
+  const double both = replay([&](cudaStream_t stream) {
+    preparation(stream);
+    attention(stream);
+  });
+  const double flops = 4.0 * static_cast<double>(tokens * tokens * heads * numerics::kHeadDim);
+  std::printf("%6lld x %-3lld  preparation %8.2f us  attention %8.2f us (%6.1f TFLOP/s)  call %8.2f us\n",
+              static_cast<long long>(tokens), static_cast<long long>(heads), prepared, attended,
+              flops / attended * 1e-6, both);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  std::string shapes =
+      "256x66,512x33,1024x16,2048x8,4096x4,512x8,1024x8,2048x16,2048x24,4096x8,4096x24,8192x8,"
+      "8192x24,16384x8,4096x56";
+  int steps = 2;
+  for (int i = 1; i + 1 < count; i += 2) {
+    if (std::strcmp(arguments[i], "--shapes") == 0) shapes = arguments[i + 1];
+    if (std::strcmp(arguments[i], "--steps") == 0) steps = std::atoi(arguments[i + 1]);
+  }
+  try {
+    for (std::size_t begin = 0; begin < shapes.size();) {
+      const std::size_t end = std::min(shapes.find(',', begin), shapes.size());
+      const std::string shape = shapes.substr(begin, end - begin);
+      run_shape(std::atoll(shape.c_str()), std::atoll(shape.substr(shape.find('x') + 1).c_str()),
+                steps);
+      begin = end + 1;
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

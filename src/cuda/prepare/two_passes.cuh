@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/prepare/arguments.cuh"
+#include "cuda/prepare/predict_flush.cuh"
+#include "cuda/prepare/quantize.cuh"
+#include "cuda/prepare/quantize_values.cuh"
+#include "cuda/prepare/statistics.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
+
+// The passes over the inputs, a kernel each.
+namespace openvc::cuda::prepare {
+
+/// Thread blocks per multiprocessor that the compiler may count on. Without a number it saves
+/// registers for more of them, and issues most loads of a tile only when others have arrived.
+template <ElementType kType>
+inline constexpr int kStatisticsBlocks = kType == ElementType::float32 ? 2 : 3;
+template <ElementType kType>
+inline constexpr int kQuantizeBlocks = kType == ElementType::float32 ? 2 : 3;
+
+/// Blocks per head: tiles of Q, K, V.
+template <ElementType kType, bool kAligned>
+__global__ void __launch_bounds__(kTileThreads, kStatisticsBlocks<kType>)
+    collect_statistics(const __grid_constant__ Arguments a) {
+  __shared__ StatisticsStorage shared;
+  ptx::griddepcontrol_launch_dependents();
+  const std::int64_t queries = a.workspace_layout.query_tiles;
+  const std::int64_t keys = a.workspace_layout.key_tiles;
+  const HeadBlock block(queries + 2 * keys);
+  if (block.index < queries) {
+    collect_score_statistics<kType, kAligned, true>(a, block.bh, block.index, shared);
+  } else if (block.index < queries + keys) {
+    collect_score_statistics<kType, kAligned, false>(a, block.bh, block.index - queries, shared);
+  } else {
+    collect_value_statistics<kType, kAligned>(a, block.bh, block.index - queries - keys, shared);
+  }
+}
+
+union QuantizeStorage {
+  alignas(16) ColumnTile columns;
+  alignas(16) ValueTile values;
+  FlushStorage flush;
+};
+
+/// Blocks per head: kFlushBlocks, tiles of V, K, Q, padding included. V and K come first: the first
+/// pass has read them last.
+template <ElementType kType, bool kAligned>
+__global__ void __launch_bounds__(kTileThreads, kQuantizeBlocks<kType>)
+    quantize_inputs(const __grid_constant__ Arguments a) {
+  __shared__ QuantizeStorage shared;
+  ptx::griddepcontrol_launch_dependents();
+  const std::int64_t keys = a.workspace_layout.key_tiles;
+  const HeadBlock block(kFlushBlocks + 2 * keys + a.problem.padded_queries() / kTileRows);
+  const std::int64_t bh = block.bh;
+  const auto wait = [] { ptx::griddepcontrol_wait(); };
+  if (block.index < kFlushBlocks) {
+    predict_flush<kType, kAligned>(a, bh, static_cast<int>(block.index), wait, shared.flush);
+    return;
+  }
+  const std::int64_t tile = block.index - kFlushBlocks;
+  if (tile < keys) {
+    quantize_values<kType, kAligned>(a, bh, tile, wait, shared.values);
+  } else if (tile < 2 * keys) {
+    quantize_scores<kType, kAligned, false>(a, bh, tile - keys, wait, shared.columns);
+  } else {
+    quantize_scores<kType, kAligned, true>(a, bh, tile - 2 * keys, wait, shared.columns);
+  }
+}
+
+}  // namespace openvc::cuda::prepare
