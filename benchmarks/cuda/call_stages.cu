@@ -27,7 +27,7 @@ using namespace openvc;
 using openvc::cuda::check;
 namespace prepare = openvc::cuda::prepare;
 
-constexpr int kCalls = 20;     // in a graph
+constexpr int kCalls = 20;  // in a graph
 constexpr int kReplays = 15;
 
 __global__ void fill_normal(std::uint16_t* out, std::size_t count, std::uint64_t seed) {
@@ -119,8 +119,8 @@ void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {
   const Buffer block(inputs.layout.bytes);
   const Buffer workspace(prepare::workspace_bytes(request));
   inputs.data = block.get();
-  const MutableTensorView out{o.get(), kType, {DeviceType::cuda, 0}, shape,
-                              contiguous_strides(shape)};
+  const MutableTensorView out{
+      o.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
   const auto preparation = [&](cudaStream_t stream) {
     prepare::launch(request, block.get(), workspace.get(), stream);
   };
@@ -134,9 +134,10 @@ void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {
     attention(stream);
   });
   const double flops = 4.0 * static_cast<double>(tokens * tokens * heads * numerics::kHeadDim);
-  std::printf("%6lld x %-3lld  preparation %8.2f us  attention %8.2f us (%6.1f TFLOP/s)  call %8.2f us\n",
-              static_cast<long long>(tokens), static_cast<long long>(heads), prepared, attended,
-              flops / attended * 1e-6, both);
+  std::printf(
+      "%6lld x %-3lld  preparation %8.2f us  attention %8.2f us (%6.1f TFLOP/s)  call %8.2f us\n",
+      static_cast<long long>(tokens), static_cast<long long>(heads), prepared, attended,
+      flops / attended * 1e-6, both);
   std::fflush(stdout);
 }
 

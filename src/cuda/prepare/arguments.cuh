@@ -45,13 +45,12 @@ struct Arguments {
   [[nodiscard]] __device__ HeadParameters& parameters(std::int64_t bh) const {
     return reinterpret_cast<HeadParameters*>(workspace + workspace_layout.parameters)[bh];
   }
-  /// kHeadDim partial results.
-  [[nodiscard]] __device__ float* columns(int statistic, std::int64_t bh, int level,
-                                          std::int64_t row) const {
-    const TileTree& tree = workspace_layout.tree;
-    const std::int64_t first = (bh * kColumnStatistics + statistic) * tree.all_rows();
+  /// kHeadDim partial results. `row` counts the rows of all levels.
+  [[nodiscard]] __device__ float* columns(int statistic, std::int64_t bh, std::int64_t row) const {
+    const std::int64_t first =
+        (bh * kColumnStatistics + statistic) * workspace_layout.tree.all_rows;
     return reinterpret_cast<float*>(workspace + workspace_layout.columns) +
-           (first + tree.first_row(level) + row) * numerics::kHeadDim;
+           (first + row) * numerics::kHeadDim;
   }
   [[nodiscard]] __device__ std::uint32_t* extents(int statistic, std::int64_t bh) const {
     return reinterpret_cast<std::uint32_t*>(workspace + workspace_layout.extents) +

@@ -8,6 +8,7 @@
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/prepare/tile_tree.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/load.cuh"
 #include "numerics/flush.hpp"
 #include "numerics/plan.hpp"
 #include "numerics/v_quantize.hpp"
@@ -62,20 +63,42 @@ struct FinishStorage {
   }
 };
 
+/// What a warp joins first: two lanes of a statistic of channels, or one extent.
+struct JoinTask {
+  int statistic;  // of channels; an extent if `is_extent`
+  bool is_extent;
+  int count;          // of rows, or of tiles
+  const void* first;  // row, or value of the first tile
+
+  /// Finds the addresses, which are long computations, while the kernel before ends.
+  __device__ __forceinline__ JoinTask(const Arguments& a, std::int64_t bh, int part, int warp) {
+    const WorkspaceLayout& layout = a.workspace_layout;
+    is_extent = warp >= kColumnWarps;
+    if (is_extent) {
+      statistic = part == kScores ? warp - kColumnWarps : static_cast<int>(kValueMagnitude);
+      count =
+          static_cast<int>(statistic <= kQueryRowSquares ? layout.query_tiles : layout.key_tiles);
+      first = a.extents(statistic, bh);
+    } else {
+      statistic = part * kPartStatistics + warp / kLanePairs;
+      count = statistic == kQuerySquares ? layout.last_query_rows : layout.last_key_rows;
+      first = a.columns(statistic, bh, layout.tree.last_level);
+    }
+    ptx::pin_address(first);
+  }
+};
+
 /// The maximum of one extent over all tiles; one warp.
-__device__ __forceinline__ void reduce_extent(const Arguments& a, std::int64_t bh, int statistic,
-                                              FinishStorage& shared) {
-  const std::int64_t tiles =
-      statistic <= kQueryRowSquares ? a.workspace_layout.query_tiles : a.workspace_layout.key_tiles;
-  const std::uint32_t* extents = a.extents(statistic, bh);
+__device__ __forceinline__ void reduce_extent(const JoinTask& task, FinishStorage& shared) {
+  const auto* extents = static_cast<const std::uint32_t*>(task.first);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   std::uint32_t largest = 0;
 #pragma unroll 4
-  for (std::int64_t tile = lane; tile < tiles; tile += kWarp) {
+  for (int tile = lane; tile < task.count; tile += kWarp) {
     largest = extents[tile] > largest ? extents[tile] : largest;
   }
   largest = __reduce_max_sync(kAllLanes, largest);
-  if (lane == 0) shared.extents[statistic] = largest;
+  if (lane == 0) shared.extents[task.statistic] = largest;
 }
 
 /// Energies of one channel.
@@ -261,25 +284,22 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
 }
 
 /// Blocks per head: kHeadParts, kFinishThreads threads each.
-static __global__ void __launch_bounds__(kFinishThreads)
+static __global__ void __launch_bounds__(kFinishThreads, 1)
     finish_statistics(const __grid_constant__ Arguments a) {
   __shared__ FinishStorage shared;
   ptx::griddepcontrol_launch_dependents();
-  ptx::griddepcontrol_wait();
   const HeadBlock block(kHeadParts);
   const auto part = static_cast<int>(block.index);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  if (warp < kColumnWarps) {
-    const int index = warp / kLanePairs;
-    const int statistic = part * kPartStatistics + index;
-    const int level = a.workspace_layout.tree.levels;
-    const std::int64_t count = TileTree::rows(a.workspace_layout.tiles_of(statistic), level);
-    join_lane_pair(a.columns(statistic, block.bh, level, 0), static_cast<int>(count), statistic,
-                   warp % kLanePairs, shared.columns[index]);
-  } else if (part == kScores) {
-    reduce_extent(a, block.bh, warp - kColumnWarps, shared);
-  } else if (warp == kColumnWarps) {
-    reduce_extent(a, block.bh, kValueMagnitude, shared);
+  const JoinTask task(a, block.bh, part, warp);
+  ptx::griddepcontrol_wait();
+  if (!task.is_extent) {
+    visit_statistic(task.statistic, [&](const auto& combine, float identity) {
+      join_lane_pair(static_cast<const float*>(task.first), task.count, warp % kLanePairs, combine,
+                     identity, shared.columns[warp / kLanePairs]);
+    });
+  } else if (part == kScores || warp == kColumnWarps) {
+    reduce_extent(task, shared);
   }
   __syncthreads();
   if (part == kScores) {

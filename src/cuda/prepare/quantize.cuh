@@ -87,46 +87,29 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile,
   }
 }
 
-/// Codes of a tile of Q or K; `shifts` takes the smoothing shift of each query, or is null.
-/// `wait` returns when the parameters can be read.
-template <ElementType kType, bool kAligned, bool kQuery, class Wait>
-__device__ __forceinline__ void write_score_codes(const ScoreTile& tile, const Wait& wait,
-                                                  const HeadParameters& parameters,
-                                                  float softmax_scale, float* shifts) {
+/// A thread's chunks of a tile of Q or K.
+template <ElementType kType>
+using RawTile = RawChunk<kType>[kRowsPerThread];
+
+/// Codes of a tile of Q or K. Rotation is a choice of the head, made once: its code stands apart
+/// from that of most heads, which is short and straight.
+template <ElementType kType, bool kQuery, bool kRotated>
+__device__ __forceinline__ void write_score_codes(const ScoreTile& tile, const RawTile<kType>& raw,
+                                                  const Chunk& means, float multiplier) {
   const TileThread thread;
-  RawChunk<kType> raw[kRowsPerThread];
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    const int row = source_row<kQuery>(thread.row(i), tile.count);
-    raw[i] = load_chunk<kType, kAligned>(tile.source + row * tile.row_stride, thread.chunk,
-                                         !kQuery || row < tile.count);
-  }
-  wait();
-  Chunk means;
-  load_table(parameters.key_means, thread.chunk, means);
-  const float multiplier = kQuery ? parameters.query_multiplier : parameters.key_multiplier;
-  const bool rotated = parameters.rotated != 0;
   const auto encode_row = [&](int i) {
-    const int row = thread.row(i);
     Chunk x;
     to_floats<kType>(raw[i], x);
-    if constexpr (kQuery) {
-      if (shifts != nullptr) {
-        const float dot = row_dot(x, means);
-        if (thread.chunk == 0 && row < tile.count) {
-          shifts[row] = numerics::smoothing_shift(softmax_scale, dot);
-        }
-      }
-    } else {
+    if constexpr (!kQuery) {
 #pragma unroll
       for (int c = 0; c < kChunkChannels; ++c) x[c] = x[c] - means[c];
     }
-    if (rotated) {
+    if constexpr (kRotated) {
       rotate(x, thread.chunk, kQuery ? numerics::kQueryRotationScale : numerics::kKeyRotationScale);
     }
 #pragma unroll
     for (int c = 0; c < kChunkChannels; ++c) x[c] = x[c] * multiplier;
-    return kQuery && row >= tile.count ? uint2{0, 0} : encode_chunk(x);
+    return kQuery && thread.row(i) >= tile.count ? uint2{0, 0} : encode_chunk(x);
   };
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; i += 2) {
@@ -138,28 +121,62 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile, const W
   }
 }
 
-/// The second pass over a tile of Q or K, padding included.
+/// Smoothing shift of each query of a tile.
+template <ElementType kType>
+__device__ __forceinline__ void write_shifts(const ScoreTile& tile, const RawTile<kType>& raw,
+                                             const Chunk& means, float softmax_scale,
+                                             float* shifts) {
+  const TileThread thread;
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    Chunk x;
+    to_floats<kType>(raw[i], x);
+    const float dot = row_dot(x, means);
+    if (thread.chunk == 0 && thread.row(i) < tile.count) {
+      shifts[thread.row(i)] = numerics::smoothing_shift(softmax_scale, dot);
+    }
+  }
+}
+
+/// The second pass over a tile of Q or K, padding included. `wait` returns when the parameters can
+/// be read; elements are on their way before.
 template <ElementType kType, bool kAligned, bool kQuery, class Wait>
 __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t bh,
-                                                std::int64_t tile, const Wait& wait,
+                                                std::int64_t tile_index, const Wait& wait,
                                                 ColumnTile& shared) {
-  const HeadParameters& parameters = a.parameters(bh);
   const Source& source = kQuery ? a.q : a.k;
-  const std::int64_t first = tile * kTileRows;
-  const ScoreTile rows{source.head(bh, a.problem.heads) + first * source.row_stride,
+  const HeadParameters& parameters = a.parameters(bh);
+  const std::int64_t first = tile_index * kTileRows;
+  const ScoreTile tile{source.head(bh, a.problem.heads) + first * source.row_stride,
                        source.row_stride,
-                       rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile),
+                       rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile_index),
                        kQuery ? a.query_row(bh, first) : a.key_row(bh, first)};
-  float* shifts = nullptr;
-  if (kQuery && a.with_log_sum_exp) {
-    shifts = a.section<float>(a.block_layout.smoothing_shifts) + bh * a.problem.queries + first;
+  const TileThread thread;
+  RawTile<kType> raw;
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int row = source_row<kQuery>(thread.row(i), tile.count);
+    raw[i] = load_chunk<kType, kAligned>(tile.source + row * tile.row_stride, thread.chunk,
+                                         !kQuery || row < tile.count);
   }
-  write_score_codes<kType, kAligned, kQuery>(rows, wait, parameters, a.softmax_scale, shifts);
-  write_columns<kType, kQuery>(
-      rows, parameters, kQuery ? parameters.query_multiplier : parameters.key_multiplier, shared,
-      [&](int step) {
-        return kQuery ? a.query_columns(step, bh, first) : a.key_columns(step, bh, first);
-      });
+  wait();
+  const float multiplier = kQuery ? parameters.query_multiplier : parameters.key_multiplier;
+  const bool rotated = parameters.rotated != 0;
+  Chunk means = {};
+  if (!kQuery || a.with_log_sum_exp) load_table(parameters.key_means, thread.chunk, means);
+  if (kQuery && a.with_log_sum_exp) {
+    write_shifts<kType>(
+        tile, raw, means, a.softmax_scale,
+        a.section<float>(a.block_layout.smoothing_shifts) + bh * a.problem.queries + first);
+  }
+  if (rotated) {
+    write_score_codes<kType, kQuery, true>(tile, raw, means, multiplier);
+  } else {
+    write_score_codes<kType, kQuery, false>(tile, raw, means, multiplier);
+  }
+  write_columns<kType, kQuery>(tile, parameters, multiplier, shared, [&](int step) {
+    return kQuery ? a.query_columns(step, bh, first) : a.key_columns(step, bh, first);
+  });
 }
 
 /// The second pass over a tile of V.

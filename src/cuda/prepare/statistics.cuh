@@ -196,14 +196,14 @@ __device__ __forceinline__ void collect_score_statistics(const Arguments& a, std
   __syncthreads();
   const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
   if (threadIdx.x < numerics::kHeadDim) {
-    a.columns(kQuery ? kQuerySquares : kKeySquares, bh, 0, tile)[channel] =
+    a.columns(kQuery ? kQuerySquares : kKeySquares, bh, tile)[channel] =
         join_warps(shared.columns[1], channel, Add{});
     if (channel == 0) {
       a.extents(kQuery ? kQueryMagnitude : kKeyMagnitude, bh)[tile] = largest_magnitude(shared);
     }
   } else {
     if constexpr (!kQuery) {
-      a.columns(kKeySums, bh, 0, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
+      a.columns(kKeySums, bh, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
     }
     if (channel == 0) {
       a.extents(kQuery ? kQueryRowSquares : kKeyRowSquares, bh)[tile] =
@@ -223,11 +223,11 @@ __device__ __forceinline__ void collect_value_statistics(const Arguments& a, std
   __syncthreads();
   const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
   if (threadIdx.x < numerics::kHeadDim) {
-    a.columns(kValueSums, bh, 0, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
+    a.columns(kValueSums, bh, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
     if (channel == 0) a.extents(kValueMagnitude, bh)[tile] = largest_magnitude(shared);
   } else {
-    a.columns(kValueMax, bh, 0, tile)[channel] = join_warps(shared.columns[1], channel, Max{});
-    a.columns(kValueMin, bh, 0, tile)[channel] = join_warps(shared.columns[2], channel, Min{});
+    a.columns(kValueMax, bh, tile)[channel] = join_warps(shared.columns[1], channel, Max{});
+    a.columns(kValueMin, bh, tile)[channel] = join_warps(shared.columns[2], channel, Min{});
   }
 }
 

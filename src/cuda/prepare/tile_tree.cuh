@@ -19,31 +19,33 @@ static_assert(kLanePairs == kTileWarps && numerics::kHeadDim == 4 * kWarp);
 /// Partial results of one statistic, joined up to eight per channel.
 using LanePairs = float[kLanePairs][numerics::kHeadDim];
 
-__device__ __forceinline__ float combine_statistic(int statistic, float x, float y) {
-  if (statistic == kValueMax) return Max{}(x, y);
-  return statistic == kValueMin ? Min{}(x, y) : Add{}(x, y);
-}
-
-__device__ __forceinline__ float4 combine_quads(int statistic, const float4& a, const float4& b) {
-  const auto combine = [statistic](float x, float y) {
-    return combine_statistic(statistic, x, y);
-  };
+template <class Combine>
+__device__ __forceinline__ float4 combine_quads(const float4& a, const float4& b,
+                                                const Combine& combine) {
   return {combine(a.x, b.x), combine(a.y, b.y), combine(a.z, b.z), combine(a.w, b.w)};
 }
 
-OPENVC_HD constexpr float identity_of(int statistic) {
-  if (statistic == kValueMax) return -numerics::infinity();
-  return statistic == kValueMin ? numerics::infinity() : 0.0f;
+/// Calls visit(combine, identity) with the operation that joins a statistic.
+template <class Visit>
+__device__ __forceinline__ void visit_statistic(int statistic, const Visit& visit) {
+  if (statistic == kValueMax) {
+    visit(Max{}, -numerics::infinity());
+  } else if (statistic == kValueMin) {
+    visit(Min{}, numerics::infinity());
+  } else {
+    visit(Add{}, 0.0f);
+  }
 }
 
 /// Joins lanes 2 pair and 2 pair + 1 of a group of `count` <= kReductionGroup rows; one warp.
-__device__ __forceinline__ void join_lane_pair(const float* rows, int count, int statistic,
-                                               int pair, LanePairs& joined) {
+template <class Combine>
+__device__ __forceinline__ void join_lane_pair(const float* rows, int count, int pair,
+                                               const Combine& combine, float identity,
+                                               LanePairs& joined) {
   constexpr int kRowQuads = numerics::kHeadDim / 4;
   constexpr int kRowsAtOnce = 4;  // of each lane: loads that are in flight together
   const int thread = static_cast<int>(threadIdx.x) % kWarp;
   const auto* quads = reinterpret_cast<const float4*>(rows) + thread;
-  const float identity = identity_of(statistic);
   const float4 none = make_float4(identity, identity, identity, identity);
   float4 lanes[2] = {none, none};
   for (int first = 2 * pair; first < count; first += kRowsAtOnce * numerics::kReductionLanes) {
@@ -65,14 +67,15 @@ __device__ __forceinline__ void join_lane_pair(const float* rows, int count, int
       for (int lane = 0; lane < 2; ++lane) {
         if (row_of(i, lane) >= count) continue;
         const uint4& x = bits[i][lane];
-        lanes[lane] = combine_quads(statistic, lanes[lane],
+        lanes[lane] = combine_quads(lanes[lane],
                                     {__uint_as_float(x.x), __uint_as_float(x.y),
-                                     __uint_as_float(x.z), __uint_as_float(x.w)});
+                                     __uint_as_float(x.z), __uint_as_float(x.w)},
+                                    combine);
       }
     }
   }
   // The identity in place of a lane that does not exist changes no bit: no sum is -0.
-  reinterpret_cast<float4*>(joined[pair])[thread] = combine_quads(statistic, lanes[0], lanes[1]);
+  reinterpret_cast<float4*>(joined[pair])[thread] = combine_quads(lanes[0], lanes[1], combine);
 }
 
 /// One more level of the tree. Blocks per head: rows of the level x kColumnStatistics, kTileThreads
@@ -82,7 +85,8 @@ static __global__ void __launch_bounds__(kTileThreads)
   __shared__ LanePairs shared;
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
-  const HeadBlock block(kColumnStatistics * TileTree::rows(a.workspace_layout.tree.tiles, level));
+  const TileTree& tree = a.workspace_layout.tree;
+  const HeadBlock block(kColumnStatistics * TileTree::rows(tree.tiles, level));
   const auto statistic = static_cast<int>(block.index % kColumnStatistics);
   const std::int64_t row = block.index / kColumnStatistics;
   const std::int64_t first = row * numerics::kReductionGroup;
@@ -91,15 +95,15 @@ static __global__ void __launch_bounds__(kTileThreads)
   if (left <= 0) return;
   const int count =
       left < numerics::kReductionGroup ? static_cast<int>(left) : numerics::kReductionGroup;
-  join_lane_pair(a.columns(statistic, block.bh, level - 1, first), count, statistic,
-                 static_cast<int>(threadIdx.x) / kWarp, shared);
-  __syncthreads();
-  if (threadIdx.x >= numerics::kHeadDim) return;
-  const auto channel = static_cast<int>(threadIdx.x);
-  a.columns(statistic, block.bh, level, row)[channel] =
-      join_warps(shared, channel, [statistic](float x, float y) {
-        return combine_statistic(statistic, x, y);
-      });
+  visit_statistic(statistic, [&](const auto& combine, float identity) {
+    join_lane_pair(a.columns(statistic, block.bh, tree.first_row(level - 1) + first), count,
+                   static_cast<int>(threadIdx.x) / kWarp, combine, identity, shared);
+    __syncthreads();
+    if (threadIdx.x >= numerics::kHeadDim) return;
+    const auto channel = static_cast<int>(threadIdx.x);
+    a.columns(statistic, block.bh, tree.first_row(level) + row)[channel] =
+        join_warps(shared, channel, combine);
+  });
 }
 
 }  // namespace openvc::cuda::prepare

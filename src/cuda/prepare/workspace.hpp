@@ -64,24 +64,27 @@ static_assert(sizeof(HeadParameters) % 16 == 0);
 /// has at most that many rows, which the plan of the head joins.
 struct TileTree {
   std::int64_t tiles = 0;
-  int levels = 0;  // after level 0
+  int levels = 0;               // after level 0
+  std::int64_t last_level = 0;  // where its rows start among those of all levels
+  std::int64_t all_rows = 0;
 
   [[nodiscard]] OPENVC_HD static constexpr std::int64_t rows(std::int64_t tiles, int level) {
     for (int i = 0; i < level; ++i) tiles = numerics::ceil_div(tiles, numerics::kReductionGroup);
     return tiles;
   }
-  /// Where the rows of a level start among those of all levels.
+  /// Where the rows of a level start.
   [[nodiscard]] OPENVC_HD constexpr std::int64_t first_row(int level) const {
     std::int64_t row = 0;
     for (int i = 0; i < level; ++i) row += rows(tiles, i);
     return row;
   }
-  [[nodiscard]] OPENVC_HD constexpr std::int64_t all_rows() const { return first_row(levels + 1); }
 };
 
 constexpr TileTree tile_tree(std::int64_t tiles) {
-  TileTree tree{tiles, 0};
+  TileTree tree{.tiles = tiles};
   while (TileTree::rows(tiles, tree.levels) > numerics::kReductionGroup) ++tree.levels;
+  tree.last_level = tree.first_row(tree.levels);
+  tree.all_rows = tree.first_row(tree.levels + 1);
   return tree;
 }
 
@@ -89,7 +92,9 @@ constexpr TileTree tile_tree(std::int64_t tiles) {
 struct WorkspaceLayout {
   std::int64_t query_tiles = 0;  // that hold tokens
   std::int64_t key_tiles = 0;
-  TileTree tree;                   // of the longer of the two
+  TileTree tree;            // of the longer of the two
+  int last_query_rows = 0;  // rows of the last level that tiles of Q have become
+  int last_key_rows = 0;
   std::size_t plans = 0;           // HeadPlan [bh]
   std::size_t parameters = 0;      // HeadParameters [bh]
   std::size_t columns = 0;         // float [bh][statistic][row of any level][kHeadDim]
@@ -112,8 +117,13 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p) {
   layout.key_tiles = numerics::ceil_div(p.keys, kTileRows);
   layout.tree =
       tile_tree(layout.query_tiles > layout.key_tiles ? layout.query_tiles : layout.key_tiles);
+  const auto last_rows = [&](std::int64_t tiles) {
+    return static_cast<int>(TileTree::rows(tiles, layout.tree.levels));
+  };
+  layout.last_query_rows = last_rows(layout.query_tiles);
+  layout.last_key_rows = last_rows(layout.key_tiles);
   const auto heads = static_cast<std::size_t>(p.batch_heads());
-  const auto rows = static_cast<std::size_t>(layout.tree.all_rows());
+  const auto rows = static_cast<std::size_t>(layout.tree.all_rows);
   const auto tiles = static_cast<std::size_t>(layout.tree.tiles);
   const auto repair_rows = static_cast<std::size_t>(p.repair_rows);
   std::size_t end = 0;

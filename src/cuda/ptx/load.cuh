@@ -29,4 +29,9 @@ __device__ __forceinline__ uint4 ld_global_v4(const void* address, bool present)
   return quad;
 }
 
+/// Makes the compiler compute an address here, not where it is used.
+__device__ __forceinline__ void pin_address(const void*& address) {
+  asm volatile("" : "+l"(address));
+}
+
 }  // namespace openvc::cuda::ptx
