@@ -54,23 +54,26 @@ struct StatisticsStorage {
   // Two canonical lanes are joined before they get here, one row per warp.
   float columns[kPartStatistics][kTileWarps][numerics::kHeadDim];
   std::uint32_t magnitude[kTileWarps];
-  float row_squares[kTileWarps];
+  std::uint32_t row_squares[kTileWarps];  // bits of floats
 };
 
-/// First step of the tree over the lanes of a tile, inside a warp.
+/// First step of the tree over the lanes of a tile: of the two lanes in a warp, the even one joins
+/// the lower half of the channels and the odd one the upper half.
 template <class Combine>
 __device__ __forceinline__ void join_lanes(const Chunk& lanes, const Combine& combine,
                                            float (&rows)[kTileWarps][numerics::kHeadDim],
                                            const TileThread& thread) {
-  Chunk joined;
+  constexpr int kHalf = kChunkChannels / 2;
+  const bool is_odd = thread.lane % 2 != 0;
+  float joined[kHalf];
 #pragma unroll
-  for (int c = 0; c < kChunkChannels; ++c) {
-    joined[c] = combine(lanes[c], __shfl_xor_sync(kAllLanes, lanes[c], kRowThreads));
+  for (int c = 0; c < kHalf; ++c) {
+    const float sent = is_odd ? lanes[c] : lanes[c + kHalf];
+    const float received = __shfl_xor_sync(kAllLanes, sent, kRowThreads);
+    joined[c] = is_odd ? combine(received, lanes[c + kHalf]) : combine(lanes[c], received);
   }
-  if (thread.lane % 2 != 0) return;
-  auto* quads = reinterpret_cast<float4*>(rows[thread.lane / 2] + thread.chunk * kChunkChannels);
-  quads[0] = make_float4(joined[0], joined[1], joined[2], joined[3]);
-  quads[1] = make_float4(joined[4], joined[5], joined[6], joined[7]);
+  float* row = rows[thread.lane / 2] + thread.chunk * kChunkChannels + (is_odd ? kHalf : 0);
+  *reinterpret_cast<float4*>(row) = make_float4(joined[0], joined[1], joined[2], joined[3]);
 }
 
 /// The other steps; one channel.
@@ -89,13 +92,60 @@ __device__ __forceinline__ float join_warps(const float (&rows)[kTileWarps][nume
   return lanes[0];
 }
 
-/// max of magnitude_bits() over the warp's chunks so far and `x`.
-__device__ __forceinline__ void extend_magnitude(std::uint32_t& magnitude, const Chunk& x) {
+/// Largest magnitude of a thread's elements. Magnitudes order like their bits, which are compared
+/// as they are in memory: two at a time if they have 16 bits.
+template <ElementType kType>
+struct Magnitude {
+  std::uint32_t largest = 0;
+
+  __device__ __forceinline__ void extend(const RawChunk<kType>& raw) {
 #pragma unroll
-  for (int c = 0; c < kChunkChannels; ++c) {
-    const std::uint32_t bits = __float_as_uint(x[c]) & ~numerics::kFloatSignMask;
-    magnitude = bits > magnitude ? bits : magnitude;
+    for (int i = 0; i < RawChunk<kType>::kWords; ++i) {
+      if constexpr (kType == ElementType::float32) {
+        const std::uint32_t bits = raw.words[i] & ~numerics::kFloatSignMask;
+        largest = bits > largest ? bits : largest;
+      } else {
+        constexpr std::uint32_t kSignMasks = 0x8000'8000u;
+        largest = ptx::max_u16x2(largest, raw.words[i] & ~kSignMasks);
+      }
+    }
   }
+
+  /// As bits of a float.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t float_bits() const {
+    if constexpr (kType == ElementType::float32) return largest;
+    const std::uint32_t high = largest >> 16;
+    const std::uint32_t low = largest & 0xFFFFu;
+    const std::uint32_t bits = high > low ? high : low;
+    if constexpr (kType == ElementType::bfloat16) return bits << 16;
+    return __float_as_uint(ptx::low_half(bits));
+  }
+};
+
+/// Leaves the largest magnitude of every warp in shared memory.
+template <ElementType kType>
+__device__ __forceinline__ void join_magnitudes(const Magnitude<kType>& magnitude,
+                                                StatisticsStorage& shared) {
+  const std::uint32_t largest = __reduce_max_sync(kAllLanes, magnitude.float_bits());
+  if (threadIdx.x % kWarp == 0) shared.magnitude[threadIdx.x / kWarp] = largest;
+}
+
+/// Adds the parts that sixteen neighbouring threads have of kRowsPerThread sums, as the balanced
+/// tree of numerics::row_dot. At every step a thread gives away half of its sums and completes the
+/// other: each ends with one, and two threads with the same.
+__device__ __forceinline__ float sum_rows(float (&parts)[kRowsPerThread], int chunk) {
+#pragma unroll
+  for (int count = kRowsPerThread / 2, stride = 1; count > 0; count /= 2, stride *= 2) {
+    const bool is_upper = (chunk & stride) != 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const float sent = is_upper ? parts[i] : parts[i + count];
+      const float kept = is_upper ? parts[i + count] : parts[i];
+      parts[i] = kept + __shfl_xor_sync(kAllLanes, sent, stride);
+    }
+  }
+  static_assert(kRowsPerThread == kRowThreads / 2);
+  return parts[0] + __shfl_xor_sync(kAllLanes, parts[0], kRowThreads / 2);
 }
 
 /// Statistics of a tile of Q or K: sums (K only) and sums of squares per channel, extents.
@@ -107,8 +157,8 @@ __device__ __forceinline__ void reduce_score_tile(const std::byte* rows, std::in
   load_tile<kType, kAligned>(rows, row_stride, count, thread, raw);
   Chunk sums = {};
   Chunk squares = {};
-  std::uint32_t magnitude = 0;
-  float row_squares = 0.0f;
+  Magnitude<kType> magnitude;
+  float row_squares[kRowsPerThread];
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     Chunk x;
@@ -118,17 +168,16 @@ __device__ __forceinline__ void reduce_score_tile(const std::byte* rows, std::in
       if constexpr (kWithSums) sums[c] = sums[c] + x[c];
       squares[c] = __fmaf_rn(x[c], x[c], squares[c]);
     }
-    extend_magnitude(magnitude, x);
-    row_squares = Max{}(row_dot(x, x), row_squares);
+    magnitude.extend(raw[i]);
+    row_squares[i] = chunk_dot(x, x);
   }
   if constexpr (kWithSums) join_lanes(sums, Add{}, shared.columns[0], thread);
   join_lanes(squares, Add{}, shared.columns[1], thread);
-  magnitude = __reduce_max_sync(kAllLanes, magnitude);
-  row_squares = Max{}(row_squares, __shfl_xor_sync(kAllLanes, row_squares, kRowThreads));
-  if (static_cast<int>(threadIdx.x) % kWarp == 0) {
-    shared.magnitude[static_cast<int>(threadIdx.x) / kWarp] = magnitude;
-    shared.row_squares[static_cast<int>(threadIdx.x) / kWarp] = row_squares;
-  }
+  join_magnitudes(magnitude, shared);
+  // A sum of squares that is not NaN is not negative, so its bits order like the number.
+  const float sum = Max{}(sum_rows(row_squares, thread.chunk), 0.0f);
+  const std::uint32_t largest = __reduce_max_sync(kAllLanes, __float_as_uint(sum));
+  if (threadIdx.x % kWarp == 0) shared.row_squares[threadIdx.x / kWarp] = largest;
 }
 
 /// Statistics of a tile of V: sum, maximum and minimum per channel, largest magnitude.
@@ -146,7 +195,7 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
     max[c] = -numerics::infinity();
     min[c] = numerics::infinity();
   }
-  std::uint32_t magnitude = 0;
+  Magnitude<kType> magnitude;
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     Chunk x;
@@ -160,27 +209,18 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
         min[c] = Min{}(x[c], min[c]);
       }
     }
-    extend_magnitude(magnitude, x);
+    magnitude.extend(raw[i]);
   }
   join_lanes(sums, Add{}, shared.columns[0], thread);
   join_lanes(max, Max{}, shared.columns[1], thread);
   join_lanes(min, Min{}, shared.columns[2], thread);
-  magnitude = __reduce_max_sync(kAllLanes, magnitude);
-  if (static_cast<int>(threadIdx.x) % kWarp == 0)
-    shared.magnitude[static_cast<int>(threadIdx.x) / kWarp] = magnitude;
+  join_magnitudes(magnitude, shared);
 }
 
-__device__ __forceinline__ std::uint32_t largest_magnitude(const StatisticsStorage& shared) {
+__device__ __forceinline__ std::uint32_t largest_of_warps(
+    const std::uint32_t (&values)[kTileWarps]) {
   std::uint32_t largest = 0;
-  for (int warp = 0; warp < kTileWarps; ++warp) {
-    largest = shared.magnitude[warp] > largest ? shared.magnitude[warp] : largest;
-  }
-  return largest;
-}
-
-__device__ __forceinline__ float largest_row_squares(const StatisticsStorage& shared) {
-  float largest = 0.0f;
-  for (int warp = 0; warp < kTileWarps; ++warp) largest = Max{}(shared.row_squares[warp], largest);
+  for (const std::uint32_t value : values) largest = value > largest ? value : largest;
   return largest;
 }
 
@@ -199,7 +239,8 @@ __device__ __forceinline__ void collect_score_statistics(const Arguments& a, std
     a.columns(kQuery ? kQuerySquares : kKeySquares, bh, tile)[channel] =
         join_warps(shared.columns[1], channel, Add{});
     if (channel == 0) {
-      a.extents(kQuery ? kQueryMagnitude : kKeyMagnitude, bh)[tile] = largest_magnitude(shared);
+      a.extents(kQuery ? kQueryMagnitude : kKeyMagnitude, bh)[tile] =
+          largest_of_warps(shared.magnitude);
     }
   } else {
     if constexpr (!kQuery) {
@@ -207,7 +248,7 @@ __device__ __forceinline__ void collect_score_statistics(const Arguments& a, std
     }
     if (channel == 0) {
       a.extents(kQuery ? kQueryRowSquares : kKeyRowSquares, bh)[tile] =
-          __float_as_uint(largest_row_squares(shared));
+          largest_of_warps(shared.row_squares);
     }
   }
 }
@@ -224,7 +265,7 @@ __device__ __forceinline__ void collect_value_statistics(const Arguments& a, std
   const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
   if (threadIdx.x < numerics::kHeadDim) {
     a.columns(kValueSums, bh, tile)[channel] = join_warps(shared.columns[0], channel, Add{});
-    if (channel == 0) a.extents(kValueMagnitude, bh)[tile] = largest_magnitude(shared);
+    if (channel == 0) a.extents(kValueMagnitude, bh)[tile] = largest_of_warps(shared.magnitude);
   } else {
     a.columns(kValueMax, bh, tile)[channel] = join_warps(shared.columns[1], channel, Max{});
     a.columns(kValueMin, bh, tile)[channel] = join_warps(shared.columns[2], channel, Min{});

@@ -36,6 +36,13 @@ __device__ __forceinline__ std::uint32_t max_f16x2(std::uint32_t a, std::uint32_
   return d;
 }
 
+/// Maximum of unsigned 16-bit integers.
+__device__ __forceinline__ std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t d;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
 template <int kSelector>
 __device__ __forceinline__ std::uint32_t prmt(std::uint32_t a, std::uint32_t b) {
   std::uint32_t d;
