@@ -36,11 +36,7 @@ std::string refusal(const Call& call) {
   return cuda::sm90::refusal(device.major, device.minor);
 }
 
-std::shared_ptr<std::byte> allocate(std::size_t bytes, const Device& device,
-                                    const Execution& execution) {
-  return execution.allocate ? execution.allocate(bytes)
-                            : cuda::allocate_on_stream(bytes, device.index, execution.stream);
-}
+static_assert(cuda::kMemoryAlignment % schedule::kSectionAlignment == 0);
 
 void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
              Prepared::Impl& prepared) {
@@ -60,8 +56,8 @@ void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
   view.with_log_sum_exp = call.with_log_sum_exp;
   view.layout =
       schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
-  prepared.memory =
-      allocate(view.layout.bytes + cuda::prepare::workspace_bytes(request), call.device, execution);
+  prepared.memory = cuda::allocate(view.layout.bytes + cuda::prepare::workspace_bytes(request),
+                                   call.device.index, execution);
   view.data = prepared.memory.get();
   state->workspace = prepared.memory.get() + view.layout.bytes;
   state->stream = execution.stream;

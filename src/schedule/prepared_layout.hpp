@@ -38,6 +38,9 @@ static_assert(kValueBlockBytes % kSectionAlignment == 0);
 
 /// Byte offsets of the sections from the start of the block. "bh" is batch * heads + head.
 ///
+/// Residual columns of steps beyond HeadRule::extra_steps have no meaning: a preparation need not
+/// write them and nothing reads them.
+///
 /// Padding rows of K are copies of the head's last key: a kernel that does not mask them finds no
 /// score that the row does not have anyhow, so padding cannot raise a row maximum. Padding rows of
 /// Q and padding slots of V are zero.

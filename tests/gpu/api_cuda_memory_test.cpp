@@ -72,6 +72,32 @@ TEST_F(ApiCudaMemory, ReleasesItsMemory) {
   EXPECT_EQ(used(), before);
 }
 
+TEST_F(ApiCudaMemory, RefusesMemoryThatKernelsCannotUse) {
+  const ApiCase c = small_case();
+  const CaseTensors tensors(c.inputs);
+  const DeviceOutput out(c.problem(), c.inputs.type);
+  std::shared_ptr<DeviceBuffer> buffer;
+  const auto expect_refused = [&](std::ptrdiff_t shift) {
+    Execution execution;
+    execution.allocate = [&buffer, shift](std::size_t bytes) -> std::shared_ptr<std::byte> {
+      if (shift < 0) return nullptr;
+      buffer = std::make_shared<DeviceBuffer>(bytes + static_cast<std::size_t>(shift), kUnwritten);
+      return {buffer->data() + shift, [](std::byte*) {}};
+    };
+    try {
+      call_on_device(c, tensors, out, execution);
+      ADD_FAILURE() << "accepted memory at +" << shift;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_value);
+      EXPECT_THAT(error.what(), HasSubstr("execution.allocate"));
+      EXPECT_THAT(error.what(), HasSubstr("256"));
+    }
+  };
+  expect_refused(-1);
+  expect_refused(16);
+  expect_refused(128);
+}
+
 /// An allocator that fails from one of its calls on, and what it has handed out.
 class FailingAllocator {
  public:

@@ -82,9 +82,7 @@ std::int64_t find_non_finite(const TensorView& tensor, const Execution& executio
       numerics::ceil_div(rows.count(), kRowsPerBlock),
       std::int64_t{device_info(tensor.device.index).multiprocessors} * kBlocksPerMultiprocessor);
 
-  const std::shared_ptr<std::byte> memory =
-      execution.allocate ? execution.allocate(sizeof(Index))
-                         : allocate_on_stream(sizeof(Index), tensor.device.index, execution.stream);
+  const std::shared_ptr<std::byte> memory = allocate(sizeof(Index), tensor.device.index, execution);
   auto* first = reinterpret_cast<Index*>(memory.get());
   check(cudaMemsetAsync(first, 0xFF, sizeof(Index), stream), "preparing the finite check");
   cudaLaunchConfig_t config{};

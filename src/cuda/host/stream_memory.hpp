@@ -4,10 +4,16 @@
 #include <cstddef>
 #include <memory>
 
+#include "openvc/options.hpp"
+
 namespace openvc::cuda {
 
-/// Device memory in the order of a stream: usable by what is queued there from now on, returned to
-/// the pool behind what is queued there when the last owner lets go.
-std::shared_ptr<std::byte> allocate_on_stream(std::size_t bytes, int device, void* stream);
+/// What Execution::allocate promises, in bytes.
+inline constexpr std::size_t kMemoryAlignment = 256;
+
+/// Device memory that kernels on the stream of `execution` can use at once: from its allocator, or
+/// by cudaMallocAsync, freed in the order of the stream. Throws openvc::Error, also for memory that
+/// an allocator should not have returned.
+std::shared_ptr<std::byte> allocate(std::size_t bytes, int device, const Execution& execution);
 
 }  // namespace openvc::cuda
