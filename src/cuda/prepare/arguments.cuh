@@ -101,14 +101,13 @@ struct Arguments {
   }
 };
 
-/// Position of a block of a grid that has `each` blocks per head.
+/// Position of the block with a number in a grid that has `each` blocks per head.
 struct HeadBlock {
   std::int64_t bh;
   std::int64_t index;
 
-  __device__ explicit HeadBlock(std::int64_t each)
-      : bh(blockIdx.x / static_cast<unsigned>(each)),
-        index(blockIdx.x % static_cast<unsigned>(each)) {}
+  __device__ explicit HeadBlock(std::int64_t each, unsigned number = blockIdx.x)
+      : bh(number / static_cast<unsigned>(each)), index(number % static_cast<unsigned>(each)) {}
 };
 
 /// Tokens of a tile; 0 for a tile of padding.

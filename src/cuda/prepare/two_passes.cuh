@@ -45,29 +45,29 @@ union QuantizeStorage {
   FlushStorage flush;
 };
 
-/// Blocks per head: kFlushBlocks, tiles of V, K, Q, padding included. V and K come first: the first
-/// pass has read them last.
+/// Blocks per head: tiles of Q, K, V, padding included, and kFlushBlocks; in the order of the first
+/// pass but from its end, so that what that pass has read last is still in the second-level cache.
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads, kQuantizeBlocks<kType>)
     quantize_inputs(const __grid_constant__ Arguments a) {
   __shared__ QuantizeStorage shared;
   ptx::griddepcontrol_launch_dependents();
+  const std::int64_t queries = a.problem.padded_queries() / kTileRows;
   const std::int64_t keys = a.workspace_layout.key_tiles;
-  const HeadBlock block(kFlushBlocks + 2 * keys + a.problem.padded_queries() / kTileRows);
+  const HeadBlock block(queries + 2 * keys + kFlushBlocks, gridDim.x - 1 - blockIdx.x);
   const std::int64_t bh = block.bh;
+  std::int64_t tile = block.index;
   const auto wait = [] { ptx::griddepcontrol_wait(); };
-  if (block.index < kFlushBlocks) {
-    predict_flush<kType, kAligned>(a, bh, static_cast<int>(block.index), wait, shared.flush);
-    return;
+  if (tile < queries) {
+    return quantize_scores<kType, kAligned, true>(a, bh, tile, wait, shared.columns);
   }
-  const std::int64_t tile = block.index - kFlushBlocks;
+  tile -= queries;
   if (tile < keys) {
-    quantize_values<kType, kAligned>(a, bh, tile, wait, shared.values);
-  } else if (tile < 2 * keys) {
-    quantize_scores<kType, kAligned, false>(a, bh, tile - keys, wait, shared.columns);
-  } else {
-    quantize_scores<kType, kAligned, true>(a, bh, tile - 2 * keys, wait, shared.columns);
+    return quantize_scores<kType, kAligned, false>(a, bh, tile, wait, shared.columns);
   }
+  tile -= keys;
+  if (tile < keys) return quantize_values<kType, kAligned>(a, bh, tile, wait, shared.values);
+  predict_flush<kType, kAligned>(a, bh, static_cast<int>(tile - keys), wait, shared.flush);
 }
 
 }  // namespace openvc::cuda::prepare
