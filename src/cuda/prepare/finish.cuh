@@ -26,9 +26,16 @@ static_assert(kValueSums == kPartStatistics && kValueMax == 4 && kValueMin == 5)
 inline constexpr int kColumnWarps = kPartStatistics * kLanePairs;
 /// Next to them, a warp per extent.
 inline constexpr int kExtentWarps = kValueMagnitude;
-inline constexpr int kFinishThreads = (kColumnWarps + kExtentWarps) * kWarp;
+inline constexpr int kFinishThreads = 1024;
+static_assert(kFinishThreads / kWarp >= kColumnWarps + kExtentWarps);
 
 inline constexpr int kChannelWarps = numerics::kHeadDim / kWarp;
+/// The ranks of the channels are counted in slices, each by as many threads as there are channels.
+inline constexpr int kRankSlices = kFinishThreads / numerics::kHeadDim;
+inline constexpr int kSliceChannels = numerics::kHeadDim / kRankSlices;
+static_assert(kRankSlices * kSliceChannels == numerics::kHeadDim);
+/// A warp that has little else to do adds the squares of the means.
+inline constexpr int kMeanWarp = kFinishThreads / kWarp - 1;
 
 /// Sums over the channels of a head that its plan needs.
 enum PlanSum : int {
@@ -44,7 +51,7 @@ struct FinishStorage {
   alignas(16) LanePairs columns[kPartStatistics];
   alignas(16) float key_means[numerics::kHeadDim];
   alignas(16) float products[numerics::kHeadDim];
-  std::int32_t before[kChannelWarps][numerics::kHeadDim];
+  std::int32_t before[kRankSlices][numerics::kHeadDim];
   float plan_sums[kPlanSums][kChannelWarps];
   float mean_squares;
   std::uint32_t extents[kExtentStatistics];
@@ -75,7 +82,9 @@ struct JoinTask {
     const WorkspaceLayout& layout = a.workspace_layout;
     is_extent = warp >= kColumnWarps;
     if (is_extent) {
-      statistic = part == kScores ? warp - kColumnWarps : static_cast<int>(kValueMagnitude);
+      const int extent = warp - kColumnWarps;
+      statistic =
+          part == kScores && extent < kExtentWarps ? extent : static_cast<int>(kValueMagnitude);
       count =
           static_cast<int>(statistic <= kQueryRowSquares ? layout.query_tiles : layout.key_tiles);
       first = a.extents(statistic, bh);
@@ -127,20 +136,22 @@ __device__ __forceinline__ ChannelEnergies channel_energies(const Arguments& a, 
   return energies;
 }
 
-/// One warp's share of numerics::energy_rank: the channels that the warp's number selects.
+/// A slice's share of numerics::energy_rank.
 __device__ __forceinline__ int count_before_in_slice(const FinishStorage& shared, int slice,
                                                      int c) {
-  float energies[kWarp];
-  const auto* quads = reinterpret_cast<const float4*>(shared.products + slice * kWarp);
+  constexpr int kQuads = kSliceChannels / 4;
+  float energies[kSliceChannels];
+  const auto* quads = reinterpret_cast<const float4*>(shared.products) + slice * kQuads;
 #pragma unroll
-  for (int i = 0; i < kWarp / 4; ++i) {
+  for (int i = 0; i < kQuads; ++i) {
     const float4 quad = quads[i];
     energies[4 * i] = quad.x;
     energies[4 * i + 1] = quad.y;
     energies[4 * i + 2] = quad.z;
     energies[4 * i + 3] = quad.w;
   }
-  return numerics::count_before(energies, slice * kWarp, kWarp, c, shared.products[c]);
+  return numerics::count_before(energies, slice * kSliceChannels, kSliceChannels, c,
+                                shared.products[c]);
 }
 
 /// One warp's part of the sums over the channels.
@@ -210,10 +221,8 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
   ChannelEnergies energies;
   if (is_channel) energies = channel_energies(a, c, shared);
   __syncthreads();
-  constexpr int kMeanWarp = kChannelWarps * kChannelWarps;  // behind the warps that rank
-  if (slice < kChannelWarps) {
-    shared.before[slice][c] = count_before_in_slice(shared, slice, c);
-  } else if (threadIdx.x / kWarp == kMeanWarp) {
+  shared.before[slice][c] = count_before_in_slice(shared, slice, c);
+  if (threadIdx.x / kWarp == kMeanWarp) {
     Chunk means;
     load_table(shared.key_means, static_cast<int>(threadIdx.x) % kRowThreads, means);
     const float squares = row_dot(means, means);
@@ -223,7 +232,7 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
   int rank = 0;
   if (is_channel) {
 #pragma unroll
-    for (int i = 0; i < kChannelWarps; ++i) rank += shared.before[i][c];
+    for (int i = 0; i < kRankSlices; ++i) rank += shared.before[i][c];
     sum_channels(energies, rank, c, shared);
   }
   __syncthreads();
@@ -298,7 +307,7 @@ static __global__ void __launch_bounds__(kFinishThreads, 1)
       join_lane_pair(static_cast<const float*>(task.first), task.count, warp % kLanePairs, combine,
                      identity, shared.columns[warp / kLanePairs]);
     });
-  } else if (part == kScores || warp == kColumnWarps) {
+  } else if (warp < kColumnWarps + (part == kScores ? kExtentWarps : 1)) {
     reduce_extent(task, shared);
   }
   __syncthreads();

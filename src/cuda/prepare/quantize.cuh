@@ -50,7 +50,8 @@ __device__ __forceinline__ int source_row(int row, int count) {
 template <ElementType kType, bool kQuery, class Columns>
 __device__ __forceinline__ void write_columns(const ScoreTile& tile,
                                               const HeadParameters& parameters, float multiplier,
-                                              ColumnTile& shared, const Columns& columns) {
+                                              int steps, ColumnTile& shared,
+                                              const Columns& columns) {
   static_assert(numerics::kResidualChannelsPerStep == kRowThreads, "one position per thread");
   const TileThread thread;
   const int position = thread.chunk;
@@ -59,7 +60,7 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile,
   const int high_column =
       kQuery ? numerics::query_high_column(position) : numerics::key_high_column(position);
   const auto* quads = reinterpret_cast<const uint4*>(&shared) + static_cast<int>(threadIdx.x);
-  for (int step = 0; step < parameters.extra_steps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     auto* out = reinterpret_cast<uint4*>(columns(step)) + static_cast<int>(threadIdx.x);
     const int channel =
         parameters.residual_channels[step * numerics::kResidualChannelsPerStep + position];
@@ -162,6 +163,7 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
   wait();
   const float multiplier = kQuery ? parameters.query_multiplier : parameters.key_multiplier;
   const bool rotated = parameters.rotated != 0;
+  const int steps = parameters.extra_steps;
   Chunk means = {};
   if (!kQuery || a.with_log_sum_exp) load_table(parameters.key_means, thread.chunk, means);
   if (kQuery && a.with_log_sum_exp) {
@@ -174,7 +176,7 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
   } else {
     write_score_codes<kType, kQuery, false>(tile, raw, means, multiplier);
   }
-  write_columns<kType, kQuery>(tile, parameters, multiplier, shared, [&](int step) {
+  write_columns<kType, kQuery>(tile, parameters, multiplier, steps, shared, [&](int step) {
     return kQuery ? a.query_columns(step, bh, first) : a.key_columns(step, bh, first);
   });
 }

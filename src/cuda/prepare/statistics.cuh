@@ -180,6 +180,47 @@ __device__ __forceinline__ void reduce_score_tile(const std::byte* rows, std::in
   if (threadIdx.x % kWarp == 0) shared.row_squares[threadIdx.x / kWarp] = largest;
 }
 
+/// Maximum and minimum of each channel of a thread, NaN ignored. Elements of 16 bits are compared
+/// as they are in memory, two at a time; the sign of a zero among them decides nothing (see
+/// numerics::channel_spread).
+template <ElementType kType>
+struct Range {
+  static constexpr bool kPacked = kType != ElementType::float32;
+  static constexpr bool kHalf = kType == ElementType::float16;
+  static constexpr std::uint32_t kInfinities =
+      kHalf ? 0x7C00'7C00u : (kPacked ? 0x7F80'7F80u : numerics::kFloatInfinityBits);
+  static constexpr std::uint32_t kSigns = kPacked ? 0x8000'8000u : numerics::kFloatSignMask;
+
+  RawChunk<kType> max;
+  RawChunk<kType> min;
+
+  __device__ __forceinline__ Range() {
+#pragma unroll
+    for (int i = 0; i < RawChunk<kType>::kWords; ++i) {
+      max.words[i] = kInfinities | kSigns;
+      min.words[i] = kInfinities;
+    }
+  }
+
+  __device__ __forceinline__ void extend(const RawChunk<kType>& raw) {
+#pragma unroll
+    for (int i = 0; i < RawChunk<kType>::kWords; ++i) {
+      const std::uint32_t x = raw.words[i];
+      if constexpr (kHalf) {
+        max.words[i] = ptx::max_f16x2(max.words[i], x);
+        min.words[i] = ptx::min_f16x2(min.words[i], x);
+      } else if constexpr (kPacked) {
+        max.words[i] = ptx::max_bf16x2(max.words[i], x);
+        min.words[i] = ptx::min_bf16x2(min.words[i], x);
+      } else {
+        const float value = __uint_as_float(x);
+        max.words[i] = __float_as_uint(Max{}(value, __uint_as_float(max.words[i])));
+        min.words[i] = __float_as_uint(Min{}(value, __uint_as_float(min.words[i])));
+      }
+    }
+  }
+};
+
 /// Statistics of a tile of V: sum, maximum and minimum per channel, largest magnitude.
 template <ElementType kType, bool kAligned>
 __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::int64_t row_stride,
@@ -188,29 +229,21 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
   RawChunk<kType> raw[kRowsPerThread];
   load_tile<kType, kAligned>(rows, row_stride, count, thread, raw);
   Chunk sums = {};
-  Chunk max;
-  Chunk min;
-#pragma unroll
-  for (int c = 0; c < kChunkChannels; ++c) {
-    max[c] = -numerics::infinity();
-    min[c] = numerics::infinity();
-  }
+  Range<kType> range;
   Magnitude<kType> magnitude;
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     Chunk x;
     to_floats<kType>(raw[i], x);
-    const bool present = thread.row(i) < count;
 #pragma unroll
-    for (int c = 0; c < kChunkChannels; ++c) {
-      sums[c] = sums[c] + x[c];
-      if (present) {
-        max[c] = Max{}(x[c], max[c]);
-        min[c] = Min{}(x[c], min[c]);
-      }
-    }
+    for (int c = 0; c < kChunkChannels; ++c) sums[c] = sums[c] + x[c];
+    if (thread.row(i) < count) range.extend(raw[i]);
     magnitude.extend(raw[i]);
   }
+  Chunk max;
+  Chunk min;
+  to_floats<kType>(range.max, max);
+  to_floats<kType>(range.min, min);
   join_lanes(sums, Add{}, shared.columns[0], thread);
   join_lanes(max, Max{}, shared.columns[1], thread);
   join_lanes(min, Min{}, shared.columns[2], thread);
