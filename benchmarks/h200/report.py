@@ -3,8 +3,8 @@
 
     python benchmarks/h200/report.py docs/results/h200 [--insert README.md]
 
-Writes README.md, summary.json and speed.svg beside the results.json of the folder. --insert also
-puts the table of speed and error between the marks of another Markdown file. The same record gives
+Writes README.md, summary.json and speed.svg beside the results.json of the folder, and tells of a
+soak.json there (tests/gpu/soak.py --json). --insert also puts the table of speed and error between the marks of another Markdown file. The same record gives
 the same bytes.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from contender_names import OPENVC_CALL, OPENVC_KERNEL
-from summary import ACCURACY, HEADLINE_SHAPE, SPEED, summarize, wgmma_ceiling
+from summary import ACCURACY, HEADLINE_SHAPE, SOAK, SPEED, summarize, wgmma_ceiling
 
 BEGIN_MARK = "<!-- h200 results: written by benchmarks/h200/report.py -->"
 END_MARK = "<!-- end of h200 results -->"
@@ -37,7 +37,7 @@ def markdown(summary: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """The whole page."""
     parts = ["# Attention on one NVIDIA H200", _circumstances(data), speed_and_error(summary, data)]
     parts += [_accuracy(data), _preparation(data), _short_calls(data), _repair(data)]
-    parts += [_lengths(data), _sensors(data), _participants(data)]
+    parts += [_lengths(data), _soak(data), _sensors(data), _participants(data)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -227,6 +227,19 @@ def _lengths(data: Mapping[str, Any]) -> str:
     return "## Neighbouring lengths, 16 heads\n\n" + table(["S", *lengths], rows)
 
 
+def _soak(data: Mapping[str, Any]) -> str:
+    soak = data.get(SOAK)
+    if not soak:
+        return ""
+    text = (
+        f"{soak['soak_cases']} random calls in {soak['seconds']:.0f} seconds (seed {soak['seed']}), "
+        f"{soak['soak_failures']} failures. Rows, heads and log-sum-exp are held to the exact "
+        "result (`tests/gpu/soak.py`)."
+    )
+    rows = [[kind, count] for kind, count in soak["kinds"].items()]
+    return "## Soak\n\n" + text + "\n\n" + table(["calls with", "number"], rows)
+
+
 def _sensors(data: Mapping[str, Any]) -> str:
     speed = _steps(data, SPEED)
     rows = []
@@ -312,6 +325,9 @@ def main() -> int:
     parser.add_argument("--insert", type=Path, help="Markdown file that gets the main table")
     arguments = parser.parse_args()
     data = json.loads((arguments.folder / "results.json").read_text())
+    soak = arguments.folder / "soak.json"
+    if soak.exists():
+        data[SOAK] = json.loads(soak.read_text())
     summary = summarize(data)
     (arguments.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     page = markdown(summary, data)

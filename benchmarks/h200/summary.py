@@ -13,6 +13,8 @@ PREPARATION_SHAPE = "73397x56"
 REPAIR_BUDGET = "0.005"
 SPEED = "speed "
 ACCURACY = "accuracy "
+SOAK = "soak"
+SOAK_FIGURES = ("soak_cases", "soak_failures")
 
 
 def summarize(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,10 +47,12 @@ def summarize(data: Mapping[str, Any]) -> dict[str, Any]:
     if ceiling and HEADLINE_SHAPE in kernel:
         result["share_of_ceiling"] = round(kernel[HEADLINE_SHAPE] / ceiling, 4)
     result |= _preparation(steps, speed)
-    crossover = crossover_tokens(steps)
-    if crossover is not None:
-        result["crossover_S"] = crossover
+    for mode, key in (("eager", "crossover_S"), ("graph", "crossover_graph_S")):
+        crossover = crossover_tokens(steps, mode)
+        if crossover is not None:
+            result[key] = crossover
     result |= _repair(steps)
+    result |= {key: data[SOAK][key] for key in SOAK_FIGURES if SOAK in data}
     return {name: value for name, value in result.items() if value not in (None, {})}
 
 
@@ -72,16 +76,16 @@ def best_peer(data: Mapping[str, Any], speed: Mapping[str, Any], kind: str) -> d
     return {"name": best, **candidates[best]}
 
 
-def crossover_tokens(steps: Mapping[str, Any]) -> int | None:
+def crossover_tokens(steps: Mapping[str, Any], mode: str = "eager") -> int | None:
     """The length from which on a complete call beats the faster of torch's SDPA backends at every
-    longer length and every number of heads."""
+    longer length and every number of heads: calls from Python, or replays of a graph."""
     worst: int | None = None
     for name, step in steps.items():
         if not name.startswith("short "):
             continue
         first = None
         for tokens in sorted((int(n) for n in step), reverse=True):
-            times = step[str(tokens)]["eager"]
+            times = step[str(tokens)][mode]
             peers = [times[peer]["p50_ms"] for peer in SDPA_NAMES if peer in times]
             if OPENVC_CALL not in times or not peers:
                 break

@@ -156,3 +156,31 @@ def test_table_goes_between_the_marks(record, tmp_path, monkeypatch):
     readme.write_text("no marks")
     with pytest.raises(SystemExit, match="lacks the lines"):
         report.main()
+
+
+def test_soak_is_reported(record):
+    assert "soak_cases" not in summarize(record)
+    record["soak"] = {
+        "soak_cases": 700,
+        "soak_failures": 2,
+        "seconds": 30.0,
+        "seed": 5,
+        "kinds": {"LSE": 300},
+    }
+    found = summarize(record)
+    assert (found["soak_cases"], found["soak_failures"]) == (700, 2)
+    page = report.markdown(found, record)
+    assert "700 random calls in 30 seconds (seed 5), 2 failures" in page
+    assert "| LSE | 300 |" in page
+
+
+def test_crossover_of_graph_replays(record):
+    steps = {"short 8 heads": short([1, 1, 1], [2, 2, 2])}
+    graph = {"512": (3, 2), "1024": (3, 2), "2048": (1, 2)}
+    for tokens, (own, peer) in graph.items():
+        steps["short 8 heads"][tokens]["graph"] = {
+            OPENVC_CALL: {"p50_ms": own},
+            CUDNN_BF16: {"p50_ms": peer},
+        }
+    assert crossover_tokens(steps) == 512
+    assert crossover_tokens(steps, "graph") == 2048
