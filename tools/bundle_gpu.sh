@@ -5,7 +5,7 @@
 # Usage: tools/bundle_gpu.sh <folder> [target...]
 #
 # Targets are executables of the build; by default the GPU tests, the codec test, the benchmarks of
-# benchmarks/cuda and the command line tool. Needs nvcc, not a GPU. In the folder: ./run.sh.
+# benchmarks/cuda and the command line tool. Needs nvcc, not a GPU. In the folder: ./run.sh and ./sanitize.sh.
 # Environment: BUILD  the build folder (build/bundle)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -43,6 +43,6 @@ for target in "${targets[@]}"; do
     esac
   done
 done
-install -m 755 tests/gpu/run.sh "$folder/run.sh"
+install -m 755 tests/gpu/run.sh tests/gpu/sanitize.sh "$folder/"
 git describe --always --dirty >"$folder/commit.txt"
 du -sh "$folder"
