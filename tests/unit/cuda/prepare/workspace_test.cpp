@@ -21,9 +21,8 @@ TEST(TileTree, LevelsJoinGroupsUntilOneGroupIsLeft) {
     std::int64_t all_rows;
   };
   constexpr Expected kCases[] = {
-      {1, 0, 0, 1},           {128, 0, 0, 128},
-      {129, 1, 129, 131},     {574, 1, 574, 579},
-      {16384, 1, 16384, 16512}, {16385, 2, 16385 + 129, 16385 + 129 + 2},
+      {1, 0, 0, 1},       {128, 0, 0, 128},         {129, 1, 129, 131},
+      {574, 1, 574, 579}, {16384, 1, 16384, 16512}, {16385, 2, 16385 + 129, 16385 + 129 + 2},
   };
   for (const Expected& c : kCases) {
     const TileTree tree = tile_tree(c.tiles);
