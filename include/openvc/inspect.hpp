@@ -23,7 +23,9 @@ struct PreparedSection {
   std::size_t bytes = 0;
 };
 
-/// All sections. The pointers are valid while `prepared` or a copy of it lives.
+/// All sections. The pointers are valid while `prepared` or a copy of it lives. Of the residual
+/// columns only those of a head's extra steps (see head_rules) have a meaning; the others may never
+/// have been written.
 std::vector<PreparedSection> sections(const Prepared& prepared);
 
 /// A copy of bytes in the memory of a CUDA device, usable on every stream: for checks of a device

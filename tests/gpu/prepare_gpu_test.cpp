@@ -69,7 +69,9 @@ TEST_F(PrepareGpu, Lengths) {
 }
 
 TEST_F(PrepareGpu, CrossAttention) {
-  constexpr std::int64_t kLengths[][2] = {{1, 300}, {300, 1}, {129, 1000}, {1000, 77}, {256, 4097}};
+  // The last two: one tensor needs another level of the canonical tree, the other is a single tile.
+  constexpr std::int64_t kLengths[][2] = {{1, 300},    {300, 1},   {129, 1000}, {1000, 77},
+                                          {256, 4097}, {1, 17000}, {17000, 1}};
   for (const auto& lengths : kLengths) {
     PrepareCase c;
     c.queries = lengths[0];
@@ -214,8 +216,8 @@ TEST_F(PrepareGpu, RepairBudgets) {
   }
 }
 
-// More tiles than the first pass runs ahead: the passes over different heads alternate.
-TEST_F(PrepareGpu, PassesAlternate) {
+// More blocks than a device holds at once.
+TEST_F(PrepareGpu, GridsOfSeveralWaves) {
   constexpr std::int64_t kShapes[][2] = {{60, 700}, {400, 129}, {4, 33000}};
   for (const auto& shape : kShapes) {
     PrepareCase c;
@@ -228,7 +230,8 @@ TEST_F(PrepareGpu, PassesAlternate) {
   }
 }
 
-// Blocks of one launch wait for each other, and none of them can count on being resident.
+// Kernels that start early wait for the one before them, whatever else holds the device; and one
+// workspace serves launch after launch.
 TEST_F(PrepareGpu, LaunchesOnManyStreams) {
   constexpr int kStreams = 6;
   constexpr int kRounds = 10;

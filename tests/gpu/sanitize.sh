@@ -19,7 +19,7 @@ small+=':ApiCudaMemory.TakesMemoryFromTheCallersAllocator:ApiCuda.Repair'
 small+=':FindNonFinite.FirstAndLastElements:Rules/SoftmaxTiles.*'
 all='PrepareGpu.*:Sm90Attention.*:Sm90Launch.*:ApiCuda.*:ApiCudaMemory.*:ApiCudaExecution.*'
 all+=':FindNonFinite.*:Rules/SoftmaxTiles.*'
-all+='-*Beyond32Bits:*GridHasRows:*RandomCases:*Families:*Options:*LongSequences:*PassesAlternate'
+all+='-*Beyond32Bits:*GridHasRows:*RandomCases:*Families:*Options:*LongSequences:*SeveralWaves'
 all+=':*AutomaticDecisions:*MoreThanTheDeviceHas*:*RunsRepeat*:*LaunchesOnManyStreams'
 if ! command -v compute-sanitizer >/dev/null; then
   echo "sanitize: compute-sanitizer is not installed; it comes with the CUDA toolkit"
