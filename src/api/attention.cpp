@@ -133,7 +133,7 @@ std::int64_t Prepared::repair_rows() const { return impl_->view.problem.repair_r
 
 bool Prepared::has_log_sum_exp() const { return impl_->view.with_log_sum_exp; }
 
-std::size_t Prepared::bytes() const { return impl_->view.layout.bytes; }
+std::size_t Prepared::bytes() const { return impl_->memory_bytes; }
 
 Prepared prepare(const TensorView& q, const TensorView& k, const TensorView& v,
                  const AttentionOptions& options, bool with_log_sum_exp,

@@ -47,7 +47,8 @@ void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
   view.with_log_sum_exp = call.with_log_sum_exp;
   view.layout =
       schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
-  prepared.memory = allocate(view.layout.bytes);
+  prepared.memory_bytes = view.layout.bytes;
+  prepared.memory = allocate(prepared.memory_bytes);
   view.data = prepared.memory.get();
   prepared.plans.resize(static_cast<std::size_t>(call.problem.batch_heads()));
   cpu::prepare(request, prepared.memory.get(), prepared.plans, cpu::shared_pool(execution.threads));

@@ -18,6 +18,7 @@ struct Prepared::Impl {
   Device device{};
   schedule::PreparedView view{};
   std::shared_ptr<std::byte> memory;  // what view.data points into
+  std::size_t memory_bytes = 0;
   std::vector<HeadPlan> plans;        // [B * H]; empty where the backend reads them on demand
   std::shared_ptr<const void> state;  // what else the backend keeps
 };

@@ -56,8 +56,8 @@ void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
   view.with_log_sum_exp = call.with_log_sum_exp;
   view.layout =
       schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
-  prepared.memory = cuda::allocate(view.layout.bytes + cuda::prepare::workspace_bytes(request),
-                                   call.device.index, execution);
+  prepared.memory_bytes = view.layout.bytes + cuda::prepare::workspace_bytes(request);
+  prepared.memory = cuda::allocate(prepared.memory_bytes, call.device.index, execution);
   view.data = prepared.memory.get();
   state->workspace = prepared.memory.get() + view.layout.bytes;
   state->stream = execution.stream;

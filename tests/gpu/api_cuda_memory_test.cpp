@@ -53,6 +53,21 @@ TEST_F(ApiCudaMemory, TakesMemoryFromTheCallersAllocator) {
   EXPECT_TRUE(guards_intact);
 }
 
+TEST_F(ApiCudaMemory, PreparedInputsTellWhatTheyHold) {
+  const ApiCase c = small_case();
+  const CaseTensors tensors(c.inputs);
+  std::size_t handed_out = 0;
+  Execution execution;
+  execution.allocate = [&](std::size_t bytes) {
+    handed_out += bytes;
+    auto buffer = std::make_shared<DeviceBuffer>(bytes, kUnwritten);
+    return std::shared_ptr<std::byte>(buffer, buffer->data());
+  };
+  const auto prepared = prepare_repair(tensors.device_q.view(), tensors.device_k.view(),
+                                       tensors.device_v.view(), 0.02, c.options(), true, execution);
+  EXPECT_EQ(prepared.bytes(), handed_out);
+}
+
 // Field case C14.
 TEST_F(ApiCudaMemory, ReleasesItsMemory) {
   const ApiCase c = small_case();
