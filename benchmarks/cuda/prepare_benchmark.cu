@@ -17,49 +17,23 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/device_data.cuh"
 #include "cuda/host/check.hpp"
 #include "cuda/host/nvml.hpp"
 #include "cuda/prepare/prepare.hpp"
-#include "numerics/half.hpp"
 #include "numerics/repair.hpp"
 
 namespace {
 
 using namespace openvc;
+using openvc::benchmarks::Buffer;
+using openvc::benchmarks::fill_normal;
 using openvc::cuda::check;
 namespace prepare = openvc::cuda::prepare;
 
 constexpr int kRuns = 20;
 constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 constexpr std::size_t kCopyBytes = std::size_t{2} << 30;
-
-__global__ void fill_normal(std::uint16_t* out, std::size_t count, std::uint64_t seed) {
-  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
-    std::uint64_t x = i + seed * 0x9E3779B97F4A7C15ull;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-    x ^= x >> 31;
-    const float u = (static_cast<float>(x >> 40) + 0.5f) * 0x1p-24f;
-    const float v = static_cast<float>(x & 0xFFFFFFu) * 0x1p-24f;
-    out[i] = numerics::float_to_bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * v));
-  }
-}
-
-class Buffer {
- public:
-  explicit Buffer(std::size_t bytes) { check(cudaMalloc(&data_, bytes), "allocating"); }
-  ~Buffer() { cudaFree(data_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  template <class T = std::byte>
-  [[nodiscard]] T* get() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-};
 
 /// Median milliseconds of `work` on a cold cache.
 double measure(const std::function<void()>& work, const Buffer& flush) {

@@ -181,6 +181,71 @@ TEST_F(Sm90Launch, GraphReplayReadsNewInputs) {
   }
 }
 
+// The kernel is launched so that it may overlap with a kernel before it. Here other things come
+// before: a copy in its own stream, and a stream that an event joins.
+TEST_F(Sm90Launch, WaitsForCopiesAndEvents) {
+  const AttentionCase c = with_columns(3, 700, 900);
+  const HostPrepared host(c, make_tensors(c));
+  const DevicePrepared source(host);
+  DeviceOutput expected(c.problem, c.type);
+  run_on_device(source.view(), expected);
+  const std::size_t bytes = host.view().layout.bytes;
+  for (const bool other_stream : {false, true}) {
+    for (const bool captured : {false, true}) {
+      SCOPED_TRACE((other_stream ? "event, " : "copy, ") +
+                   std::string(captured ? "captured" : "direct"));
+      const DevicePrepared device(HostPrepared(c, make_tensors(c, "gaussian", 7)));
+      DeviceOutput out(c.problem, c.type);
+      cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
+      const Stream stream;
+      const Stream copying;
+      cudaEvent_t begin = nullptr;
+      cudaEvent_t end = nullptr;
+      cuda::check(cudaEventCreateWithFlags(&begin, cudaEventDisableTiming), "creating an event");
+      cuda::check(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "creating an event");
+      const auto queue = [&] {
+        cudaStream_t copies = stream;
+        if (other_stream) {
+          copies = copying;
+          cuda::check(cudaEventRecord(begin, stream), "recording");
+          cuda::check(cudaStreamWaitEvent(copies, begin, 0), "forking");
+        }
+        // Long enough to be overtaken: zeros, and then what the kernel shall read.
+        constexpr int kClears = 50;
+        for (int i = 0; i < kClears; ++i) {
+          cuda::check(cudaMemsetAsync(device.data(), 0, bytes, copies), "clearing");
+        }
+        cuda::check(
+            cudaMemcpyAsync(device.data(), source.data(), bytes, cudaMemcpyDeviceToDevice, copies),
+            "copying");
+        if (other_stream) {
+          cuda::check(cudaEventRecord(end, copies), "recording");
+          cuda::check(cudaStreamWaitEvent(stream, end, 0), "joining");
+        }
+        cuda::sm90::launch(device.view(), out.view(), out.log_sum_exp(), stream);
+      };
+      if (captured) {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+        cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capturing");
+        queue();
+        cuda::check(cudaStreamEndCapture(stream, &graph), "ending the capture");
+        cuda::check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+        cuda::check(cudaGraphLaunch(executable, stream), "launching a graph");
+        stream.wait();
+        cudaGraphExecDestroy(executable);
+        cudaGraphDestroy(graph);
+      } else {
+        queue();
+        stream.wait();
+      }
+      EXPECT_EQ(out.bytes(), expected.bytes());
+      cudaEventDestroy(begin);
+      cudaEventDestroy(end);
+    }
+  }
+}
+
 // ---- non-finite inputs --------------------------------------------------------------------------
 
 enum class Place { query, key, value };

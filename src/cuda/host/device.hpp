@@ -31,7 +31,7 @@ class OncePerDevice {
   /// `ordinal` must name a device; see device_info().
   template <class Work>
   void operator()(int ordinal, Work&& work) {
-    std::call_once(done_[static_cast<std::size_t>(ordinal)], std::forward<Work>(work));
+    std::call_once(done_.at(static_cast<std::size_t>(ordinal)), std::forward<Work>(work));
   }
 
  private:

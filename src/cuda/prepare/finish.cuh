@@ -208,7 +208,7 @@ __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t 
   plan.score_exponent = scores.score_exponent;
   plan.predicted_score_error = sqrtf(scores.score_error_variance);
   a.plan(bh) = plan;
-  *a.flush_arrivals(bh) = 0;
+  *a.flush_arrivals(bh) = 0;  // for the blocks of the next kernel, in every replay of a graph
 }
 
 /// Plan of Q and K. All threads of the block; the columns and extents are in shared memory.

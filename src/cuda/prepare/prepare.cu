@@ -3,9 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
@@ -16,7 +14,7 @@ namespace {
 
 template <ElementType kType, bool kAligned>
 void launch_all(const Arguments& a, cudaStream_t stream) {
-  launch_two_passes<kType, kAligned>(a, stream);
+  launch_passes<kType, kAligned>(a, stream);
   launch_repair<kType, kAligned>(a, stream);
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include "openvc/options.hpp"
@@ -27,9 +26,10 @@ struct Request {
 std::size_t workspace_bytes(const Request& request);
 
 /// Queues the preparation on a stream of the inputs' device. The block gets the bytes that
-/// cpu::prepare() writes: prepared_layout(problem, numerics.max_extra_steps,
-/// with_log_sum_exp).bytes bytes. Block and workspace are device memory, aligned to
-/// schedule::kSectionAlignment, contents undefined on entry.
+/// cpu::prepare() writes, except residual columns beyond the steps of a head, which keep what they
+/// held: prepared_layout(problem, numerics.max_extra_steps, with_log_sum_exp).bytes bytes. Block
+/// and workspace are device memory, aligned to schedule::kSectionAlignment, contents undefined on
+/// entry.
 ///
 /// Allocates nothing, waits for nothing, can be captured into a CUDA graph; a replay reads the
 /// inputs anew. A kernel behind it waits for it as for any other; one that is launched as a

@@ -3,17 +3,16 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/finish.cuh"
 #include "cuda/prepare/kernel_launch.hpp"
+#include "cuda/prepare/passes.cuh"
 #include "cuda/prepare/prepare.hpp"
 #include "cuda/prepare/repair.cuh"
 #include "cuda/prepare/tile_tree.cuh"
-#include "cuda/prepare/two_passes.cuh"
 #include "cuda/prepare/workspace.hpp"
 
 // The launches of a preparation. The first one waits for everything before it in the stream; each
@@ -57,10 +56,11 @@ inline Arguments make_arguments(const Request& request, std::byte* block, std::b
   return a;
 }
 
-// Blocks are counted in 32 bits: 2^31 tiles are 2^38 tokens, more than any memory holds.
+// Blocks are counted in 32 bits. Each of them reads or writes kilobytes of its own, so that no
+// device has memory for as many.
 
 template <ElementType kType, bool kAligned>
-void launch_two_passes(const Arguments& a, cudaStream_t stream) {
+void launch_passes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const WorkspaceLayout& tiles = a.workspace_layout;
   launch_kernel(collect_statistics<kType, kAligned>,

@@ -7,6 +7,7 @@
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/mainloop.cuh"
 #include "cuda/sm90/parameters.cuh"
+#include "numerics/half.hpp"
 #include "numerics/online_softmax.hpp"
 
 // From the accumulator to the output: normalise, undo the code of V, convert, store.

@@ -86,11 +86,12 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
   constexpr std::size_t kSharedBytes = sizeof(Storage<Config>) + alignof(Storage<Config>);
   static_assert(kSharedBytes <= kSharedMemoryLimit);
   const auto kernel = attention_kernel<Config>;
-  static OncePerDevice reserve;
-  reserve(device.ordinal, [kernel] {
+  const auto reserve_shared_memory = [kernel] {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
           "reserving shared memory for the attention kernel");
-  });
+  };
+  static OncePerDevice once;
+  once(device.ordinal, reserve_shared_memory);
 
   const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
   const std::int64_t clusters =
@@ -108,7 +109,14 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes.data();
   config.numAttrs = static_cast<unsigned>(attributes.size());
-  check(cudaLaunchKernelEx(&config, kernel, parameters), "launching the attention kernel");
+  cudaError_t status = cudaLaunchKernelEx(&config, kernel, parameters);
+  if (status == cudaErrorInvalidValue) {
+    // The device has been reset, or has another context: the reservation is part of the context.
+    (void)cudaGetLastError();
+    reserve_shared_memory();
+    status = cudaLaunchKernelEx(&config, kernel, parameters);
+  }
+  check(status, "launching the attention kernel");
 }
 
 }  // namespace openvc::cuda::sm90

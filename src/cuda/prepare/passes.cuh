@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "cuda/prepare/arguments.cuh"
@@ -17,13 +16,11 @@ namespace openvc::cuda::prepare {
 /// Thread blocks per multiprocessor that the compiler may count on. Without a number it saves
 /// registers for more of them, and issues most loads of a tile only when others have arrived.
 template <ElementType kType>
-inline constexpr int kStatisticsBlocks = kType == ElementType::float32 ? 2 : 3;
-template <ElementType kType>
-inline constexpr int kQuantizeBlocks = kType == ElementType::float32 ? 2 : 3;
+inline constexpr int kBlocksPerMultiprocessor = kType == ElementType::float32 ? 2 : 3;
 
 /// Blocks per head: tiles of Q, K, V.
 template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads, kStatisticsBlocks<kType>)
+__global__ void __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor<kType>)
     collect_statistics(const __grid_constant__ Arguments a) {
   __shared__ StatisticsStorage shared;
   ptx::griddepcontrol_launch_dependents();
@@ -48,7 +45,7 @@ union QuantizeStorage {
 /// Blocks per head: tiles of Q, K, V, padding included, and kFlushBlocks; in the order of the first
 /// pass but from its end, so that what that pass has read last is still in the second-level cache.
 template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads, kQuantizeBlocks<kType>)
+__global__ void __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor<kType>)
     quantize_inputs(const __grid_constant__ Arguments a) {
   __shared__ QuantizeStorage shared;
   ptx::griddepcontrol_launch_dependents();
