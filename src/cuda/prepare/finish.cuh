@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/row_chunk.cuh"
@@ -201,13 +202,14 @@ __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t 
   rule.extra_steps = static_cast<std::uint8_t>(scores.extra_steps);
   rule.tail_correction = tail_correction ? 1 : 0;
   a.section<schedule::HeadRule>(a.block_layout.head_rules)[bh] = rule;
-  HeadPlan plan;
+  HeadPlan& plan = a.plan(bh);
+  // Plans are copied to the host as they are, the bytes between their members included.
+  std::memset(static_cast<void*>(&plan), 0, sizeof(plan));
   plan.extra_steps = scores.extra_steps;
   plan.rotated = scores.rotated;
   plan.tail_correction = tail_correction;
   plan.score_exponent = scores.score_exponent;
   plan.predicted_score_error = sqrtf(scores.score_error_variance);
-  a.plan(bh) = plan;
   *a.flush_arrivals(bh) = 0;  // for the blocks of the next kernel, in every replay of a graph
 }
 
