@@ -21,11 +21,11 @@
 // modified. Every function throws openvc::Error before any work when an argument cannot be
 // honoured. The numerics are those of docs/numerics.md, the same on every backend.
 //
-// With OPEN_VC_ATTN_CHECK=1 in the environment every call looks for NaN and infinity in Q, K, V and
-// the output and throws an Error that names the first such tensor and element. Without it, a
-// non-finite element makes its own (batch, head) of the output non-finite and nothing else.
-// On CUDA tensors such a call waits for the device, and throws an Error while its stream is being
-// captured into a graph.
+// With OPEN_VC_ATTN_CHECK=1 in the environment (read by the first call) every FP8 call looks for
+// NaN and infinity in Q, K, V and the output and throws an Error that names the first such tensor
+// and element. Without it, a non-finite element makes its own (batch, head) of the output
+// non-finite and nothing else. On CUDA tensors such a call waits for the device, and throws an
+// Error while its stream is being captured into a graph.
 namespace openvc {
 
 /// Quantised Q, K and V: the input of attention_prepared(). Immutable, cheap to copy, reusable by

@@ -55,9 +55,12 @@ struct AttentionOptions {
   NumericOptions numerics{};
 };
 
+/// Most CPU threads of a call: more than any machine has cores.
+inline constexpr int kMaxThreads = 4096;
+
 /// How a call runs; never changes its result.
 struct Execution {
-  int threads = 0;         ///< CPU threads; 0 uses all that the process may use
+  int threads = 0;         ///< CPU threads, at most kMaxThreads; 0: all that the process may use
   void* stream = nullptr;  ///< cudaStream_t for CUDA tensors
   /// Where CUDA calls get device memory from: that many bytes, aligned to 256, usable on `stream`
   /// at once and freed in its order when the last owner lets go. Empty: cudaMallocAsync. A

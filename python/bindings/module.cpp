@@ -229,6 +229,7 @@ NB_MODULE(_openvc, module) {
   using namespace openvc;
   using namespace openvc::python;
   module.doc() = "C++ core of open_vc_attn. Private: use the package.";
+  module.attr("MAX_THREADS") = kMaxThreads;
   module.attr("version") = kVersion;
 
   // Options that Python caches outlive the module at exit, and a library does not print.

@@ -28,17 +28,19 @@ def set_num_threads(threads: int) -> None:
     The number never changes a result.
 
     Args:
-        threads: at least 1, or 0 for all CPUs that the process may use (the default).
+        threads: 1 to 4096, or 0 for all CPUs that the process may use (the default).
 
     Raises:
         TypeError: `threads` is no int.
-        ValueError: `threads` is negative.
+        ValueError: `threads` is out of that range.
     """
     global _threads
     if isinstance(threads, bool) or not isinstance(threads, int):
         raise TypeError(f"threads must be an int, not {threads!r}")
-    if threads < 0:
-        raise ValueError(f"threads must be 0 (all CPUs) or more, not {threads}")
+    if not 0 <= threads <= _openvc.MAX_THREADS:
+        raise ValueError(
+            f"threads must be 0 (all CPUs) to {_openvc.MAX_THREADS}, not {threads}"
+        )
     _threads = threads
 
 

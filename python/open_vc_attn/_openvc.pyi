@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 version: str
+MAX_THREADS: int
 
 class ElementType(enum.Enum):
     bfloat16 = ...

@@ -2,6 +2,8 @@
 #include "api/validate.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -217,7 +219,9 @@ Verdict validate_inputs(const TensorView& q, const TensorView& k, const TensorVi
 
 Verdict validate_softmax_scale(std::optional<float> scale) {
   if (!scale || (std::isfinite(*scale) && *scale > 0.0f)) return {};
-  return invalid_value("softmax_scale: " + std::to_string(*scale) +
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), *scale).ptr;
+  return invalid_value("softmax_scale: " + std::string(text.data(), end) +
                        "; expected a finite number > 0. Leave it out for 1/sqrt(D).");
 }
 
@@ -269,9 +273,10 @@ Verdict validate_options(const AttentionOptions& options) {
 }
 
 Verdict validate_execution(const Execution& execution) {
-  if (execution.threads >= 0) return {};
+  if (execution.threads >= 0 && execution.threads <= kMaxThreads) return {};
   return invalid_value("threads: " + std::to_string(execution.threads) +
-                       "; expected 0 (all CPUs of the process) or a positive number.");
+                       "; expected 0 (all CPUs of the process) to " + std::to_string(kMaxThreads) +
+                       ".");
 }
 
 Verdict validate_rows(std::span<const std::int64_t> rows, std::int64_t queries) {

@@ -144,7 +144,16 @@ def test_exact_rows(row):
         exact_attention(Q, K, V, [0, row])
 
 
-@pytest.mark.parametrize("threads, error", [(-1, ValueError), (1.5, TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    "threads, error",
+    [
+        (-1, ValueError),
+        (4097, ValueError),
+        (10**30, ValueError),
+        (1.5, TypeError),
+        (True, TypeError),
+    ],
+)
 def test_threads(threads, error):
     with pytest.raises(error, match="threads must be"):
         open_vc_attn.set_num_threads(threads)

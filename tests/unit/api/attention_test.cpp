@@ -395,8 +395,8 @@ TEST(Info, TellsWhatRan) {
 using FiniteCheckDeathTest = testing::Test;
 
 /// The variable is read once, so each case needs a process of its own.
-[[noreturn]] void report_and_exit(const Inputs& in) {
-  setenv("OPEN_VC_ATTN_CHECK", "1", 1);
+[[noreturn]] void report_and_exit(const Inputs& in, const char* value = "1") {
+  setenv("OPEN_VC_ATTN_CHECK", value, 1);
   TestTensor out = in.out();
   try {
     attention(in.q.view(), in.k.view(), in.v.view(), out.mutable_view());
@@ -415,6 +415,23 @@ TEST(FiniteCheckDeathTest, NamesTheFirstNonFiniteTensor) {
   in.k.set(1, 7, 1, 99, std::numeric_limits<float>::quiet_NaN());
   EXPECT_EXIT(report_and_exit(in), testing::ExitedWithCode(0),
               "k: element .1, 7, 1, 99. is not finite.*OPEN_VC_ATTN_CHECK=1");
+}
+
+TEST(FiniteCheckDeathTest, UnderstandsTheUsualWordsAndRefusesOthers) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Inputs in;
+  in.q.set(0, 0, 0, 0, std::numeric_limits<float>::infinity());
+  for (const char* on : {"1", "true", "ON", "Yes"}) {
+    EXPECT_EXIT(report_and_exit(in, on), testing::ExitedWithCode(0), "is not finite") << on;
+  }
+  for (const char* off : {"", "0", "False", "off", "no"}) {
+    EXPECT_EXIT(report_and_exit(in, off), testing::ExitedWithCode(0), "no error") << off;
+  }
+  for (const char* other : {"2", "01", " 1", "enable"}) {
+    EXPECT_EXIT(report_and_exit(in, other), testing::ExitedWithCode(0),
+                std::string("OPEN_VC_ATTN_CHECK: '") + other + "'.*expected 1, true")
+        << other;
+  }
 }
 
 }  // namespace

@@ -237,9 +237,12 @@ TEST(ValidateRepair, TakesSharesOnly) {
                  {"budget: 0.1", "causal mask"});
 }
 
-TEST(ValidateExecution, RefusesNegativeThreads) {
+TEST(ValidateExecution, RefusesThreadsOutOfRange) {
   EXPECT_FALSE(validate_execution({}));
   expect_refusal(validate_execution({.threads = -2}), ErrorCode::invalid_value, {"threads: -2"});
+  EXPECT_FALSE(validate_execution({.threads = kMaxThreads}));
+  expect_refusal(validate_execution({.threads = kMaxThreads + 1}), ErrorCode::invalid_value,
+                 {"threads: 4097", "4096"});
 }
 
 TEST(ValidateRows, RefusesRowsThatDoNotExist) {
