@@ -13,6 +13,7 @@
 #include "input_options.hpp"
 #include "openvc/attention.hpp"
 #include "openvc/info.hpp"
+#include "output.hpp"
 #include "progress_meter.hpp"
 #include "study/error_measure.hpp"
 #include "study/families.hpp"
@@ -153,6 +154,7 @@ std::string to_json(const BenchArguments& arguments, const std::vector<Row>& row
 }
 
 int run_bench(const BenchArguments& arguments) {
+  require_writable(arguments.json);
   std::vector<Row> rows;
   {
     ProgressMeter meter;
@@ -194,7 +196,7 @@ Command add_bench_command(CLI::App& program) {
   arguments->attention.add(*app);
   arguments->attention.add_numerics(*app);
   app->option_defaults()->group("Options");
-  app->add_option("--json", arguments->json, "write the timings to this file");
+  app->add_option("--json", arguments->json, "write the timings to this file")->check(file_path());
   return {app, [arguments] { return run_bench(*arguments); }};
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "command.hpp"
 #include "input_options.hpp"
 #include "openvc/info.hpp"
+#include "output.hpp"
 #include "study/self_check.hpp"
 
 namespace openvc::cli {
@@ -49,7 +49,7 @@ void print_row(const study::CheckResult& result) {
   fmt::print("{:<5} {:<9} {:<40} {:>10.3g} <= {:<8.3g} {}\n", result.passed ? "ok" : "FAIL",
              result.group, result.name, result.value.measured, result.value.limit,
              result.value.meaning);
-  std::fflush(stdout);
+  flush_standard_output();
 }
 
 void print_summary(const std::vector<TargetReport>& reports, const CudaInfo& cuda) {

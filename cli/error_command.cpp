@@ -8,6 +8,7 @@
 
 #include "command.hpp"
 #include "input_options.hpp"
+#include "output.hpp"
 #include "progress_meter.hpp"
 #include "study/error_study.hpp"
 #include "study/report.hpp"
@@ -27,6 +28,8 @@ struct ErrorArguments {
 };
 
 int run_study(const ErrorArguments& arguments, const std::string& command) {
+  require_writable(arguments.json);
+  require_writable(arguments.html);
   const InputOptions::Input input = arguments.input.load(arguments.attention.threads());
   study::StudyOptions options;
   options.attention = arguments.attention.options(input.softmax_scale, input.causal);
@@ -45,7 +48,7 @@ int run_study(const ErrorArguments& arguments, const std::string& command) {
     return study::run_error_study(input.q(), input.k(), input.v(), options);
   }();
   const study::ReportHeader header{
-      .source = input.name, .details = input.details, .command = command};
+      .source = input.name, .details = input.details, .note = input.note, .command = command};
   fmt::print("{}", study::report_table(result, header));
   if (!arguments.json.empty()) {
     write_text(arguments.json, study::report_json(result, header));
@@ -80,8 +83,10 @@ Command add_error_command(CLI::App& program) {
   app->add_flag("--no-options", arguments->skip_options, "leave the other option values out");
   app->add_flag("--no-backend", arguments->skip_backend,
                 "emulate the attention instead of running it on all queries");
-  app->add_option("--json", arguments->json, "write everything measured to this file");
-  app->add_option("--html", arguments->html, "write a page with plots to this file");
+  app->add_option("--json", arguments->json, "write everything measured to this file")
+      ->check(file_path());
+  app->add_option("--html", arguments->html, "write a page with plots to this file")
+      ->check(file_path());
   return {app, [arguments, app] { return run_study(*arguments, quoted_command(*app)); }};
 }
 

@@ -5,15 +5,21 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "command.hpp"
-#include "io/atomic_file_writer.hpp"
+#include "openvc/status.hpp"
+#include "output.hpp"
 #include "study/families.hpp"
 
 namespace openvc::cli {
 namespace {
+
+constexpr std::string_view kInput = "--input";
+constexpr std::string_view kConvertedFrom = "--converted-from";
 
 /// Accepts what parses as a number and passes `accept`.
 CLI::Validator number_validator(std::string description, std::function<bool(double)> accept) {
@@ -56,6 +62,10 @@ Choice choice(const std::string& name) {
   return name == "always" ? Choice::always : Choice::automatic;
 }
 
+constexpr const char* kMaskNote =
+    "the recorded call had an attention mask, which is not stored and which this library does not "
+    "offer; all numbers are of the call without it";
+
 /// What a capture says about itself, in one line.
 std::string describe(const io::Metadata& metadata) {
   std::string text;
@@ -65,6 +75,33 @@ std::string describe(const io::Metadata& metadata) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, entry->second);
   }
   return text;
+}
+
+void replace_all(std::string& text, const std::string& old, const std::string& replacement) {
+  for (std::size_t at = text.find(old); at != std::string::npos;
+       at = text.find(old, at + replacement.size())) {
+    text.replace(at, old.size(), replacement);
+  }
+}
+
+/// The files that are read, each with the name of what it was converted from. A single one may
+/// hold the tensors of several.
+std::vector<std::pair<std::string, std::string>> names_of_converted(
+    const std::vector<std::filesystem::path>& read,
+    const std::vector<std::filesystem::path>& converted_from) {
+  std::vector<std::pair<std::string, std::string>> names;
+  if (read.size() == converted_from.size()) {
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      names.emplace_back(read[i].string(), converted_from[i].string());
+    }
+  } else if (read.size() == 1 && !converted_from.empty()) {
+    std::string all;
+    for (const std::filesystem::path& path : converted_from) {
+      all += (all.empty() ? "" : ", ") + path.string();
+    }
+    names.emplace_back(read.front().string(), all);
+  }
+  return names;
 }
 
 }  // namespace
@@ -91,7 +128,10 @@ void InputOptions::add_files(CLI::App& command) {
   command
       .add_option("-i,--input", request_.files,
                   "safetensors file with q, k and v; or three .npy files in this order")
-      ->expected(1, 3);
+      ->expected(1, 3)
+      ->check(file_path());
+  // For a front end that converts files: messages and reports name what the user gave.
+  command.add_option(std::string(kConvertedFrom), converted_from_)->expected(1, 3)->group("");
   command.add_option("--tensors", request_.prefix,
                      "text before the names q, k and v, for files with several sets");
   command.add_option("--q-name", request_.q, "name of the tensor Q")->capture_default_str();
@@ -110,27 +150,52 @@ void InputOptions::add_family(CLI::App& command) {
   command.add_option("--family", family_, "synthetic input instead of a file")
       ->check(CLI::IsMember(family_names()))
       ->excludes("--input");
-  command.add_option("--tokens", tokens_, "queries, and keys unless given, of a family")
+  const auto add = [this](CLI::Option* option) {
+    family_details_.push_back(option);
+    return option;
+  };
+  add(command.add_option("--tokens", tokens_, "queries, and keys unless given, of a family"))
       ->check(at_least_one())
       ->capture_default_str();
-  command.add_option("--keys", keys_, "keys of a family")->check(at_least_one());
-  command.add_option("--heads", heads_, "heads of a family")
+  add(command.add_option("--keys", keys_, "keys of a family"))->check(at_least_one());
+  add(command.add_option("--heads", heads_, "heads of a family"))
       ->check(at_least_one())
       ->capture_default_str();
-  command.add_option("--batch", batch_, "batch entries of a family")
+  add(command.add_option("--batch", batch_, "batch entries of a family"))
       ->check(at_least_one())
       ->capture_default_str();
-  command.add_option("--seed", seed_, "seed of a family")->capture_default_str();
-  command.add_option("--type", type_, "element type of a family")
+  add(command.add_option("--seed", seed_, "seed of a family"))->capture_default_str();
+  add(command.add_option("--type", type_, "element type of a family"))
       ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
       ->capture_default_str();
 }
 
 InputOptions::Input InputOptions::load(int threads) const {
-  if (!request_.files.empty()) return load_files();
+  if (!request_.files.empty()) {
+    for (const CLI::Option* option : family_details_) {
+      if (option->count() == 0) continue;
+      throw UsageError(
+          fmt::format("{0} describes made-up input, and --input was given; leave out {0}, or give "
+                      "--family instead of --input",
+                      option->get_name()));
+    }
+    return load_files();
+  }
   if (!family_.empty()) return load_family(threads);
   throw UsageError(
       "no input: give --input FILE or --family NAME\nRun with --help for the arguments.");
+}
+
+study::Capture InputOptions::load_named(const study::CaptureRequest& request) const {
+  try {
+    return study::load_capture(request);
+  } catch (const Error& error) {
+    std::string text = error.what();
+    for (const auto& [read, given] : names_of_converted(request.files, converted_from_)) {
+      replace_all(text, read, given);
+    }
+    throw Error(error.code(), text);
+  }
 }
 
 InputOptions::Input InputOptions::load_files() const {
@@ -141,12 +206,16 @@ InputOptions::Input InputOptions::load_files() const {
   }
   Input input;
   input.from_file = true;
-  input.capture = study::load_capture(request);
-  input.name = request.files.front().filename().string();
+  input.capture = load_named(request);
+  input.name = (converted_from_.empty() ? request.files : converted_from_).front().filename();
   if (!request.prefix.empty()) input.name += ", " + request.prefix + "*";
   input.details = describe(input.capture.metadata);
   input.softmax_scale = input.capture.softmax_scale;
   input.causal = input.capture.causal;
+  if (input.capture.masked) {
+    input.note = kMaskNote;
+    fmt::print(stderr, "open-vc-attn: warning: {}: {}\n", input.name, input.note);
+  }
   return input;
 }
 
@@ -226,17 +295,16 @@ Execution AttentionArguments::execution() const {
   return execution;
 }
 
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  io::AtomicFileWriter writer(path);
-  writer.write(text);
-  writer.commit();
-}
-
 std::string quoted_command(const CLI::App& command) {
   std::string text = "open-vc-attn " + command.get_name();
+  const CLI::Option* converted_from = command.get_option_no_throw(std::string(kConvertedFrom));
+  const bool converted = converted_from != nullptr && converted_from->count() > 0;
   for (const CLI::Option* option : command.get_options()) {
     if (option->count() == 0) continue;
-    text += " --" + option->get_lnames().front();
+    std::string name = "--" + option->get_lnames().front();
+    if (converted && name == kInput) continue;
+    if (option == converted_from) name = kInput;
+    text += " " + name;
     if (option->get_expected_max() == 0) continue;  // a flag
     for (const std::string& value : option->results()) {
       const bool plain = value.find_first_not_of(

@@ -34,6 +34,7 @@ class InputOptions {
     bool from_file = false;
     std::string name;
     std::string details;
+    std::string note;  // what of the recorded call cannot be computed; empty if nothing
     std::optional<float> softmax_scale;  // that the file names
     std::optional<bool> causal;
 
@@ -42,13 +43,18 @@ class InputOptions {
     [[nodiscard]] TensorView v() const { return from_file ? capture.v.view() : generated.v.view(); }
   };
 
+  /// Warns on standard error where the result has a note.
   [[nodiscard]] Input load(int threads) const;
 
  private:
   [[nodiscard]] Input load_files() const;
   [[nodiscard]] Input load_family(int threads) const;
+  /// The capture; errors name the files that the user gave.
+  [[nodiscard]] study::Capture load_named(const study::CaptureRequest& request) const;
 
   study::CaptureRequest request_;
+  std::vector<std::filesystem::path> converted_from_;
+  std::vector<const CLI::Option*> family_details_;  // all that say more about --family
   std::string layout_;
   std::string family_;
   std::int64_t tokens_ = 4096;
@@ -84,9 +90,6 @@ class AttentionArguments {
   bool keep_key_mean_ = false;
   bool keep_value_mean_ = false;
 };
-
-/// Replaces `path` by a file with this text.
-void write_text(const std::filesystem::path& path, const std::string& text);
 
 /// The words of the command line, for a report that says how it was made.
 [[nodiscard]] std::string quoted_command(const CLI::App& command);

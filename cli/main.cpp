@@ -13,6 +13,7 @@
 
 #include "command.hpp"
 #include "openvc/version.hpp"
+#include "output.hpp"
 
 namespace openvc::cli {
 namespace {
@@ -83,7 +84,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace openvc::cli;
   try {
-    return run(argc, argv);
+    const int status = run(argc, argv);
+    flush_standard_output();
+    return status;
   } catch (const UsageError& error) {
     return complain(error.what(), kExitUsage);
   } catch (const std::bad_alloc&) {

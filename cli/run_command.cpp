@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "command.hpp"
 #include "input_options.hpp"
 #include "io/safetensors.hpp"
 #include "openvc/info.hpp"
+#include "output.hpp"
 #include "study/error_measure.hpp"
 #include "study/error_study.hpp"
 #include "study/report_text.hpp"
@@ -88,7 +90,8 @@ void print_verification(const InputOptions::Input& input, const TensorView& out,
 }
 
 void write_output(const RunArguments& arguments, const study::CapturedTensor& out,
-                  const std::vector<float>& log_sum_exp, const AttentionOptions& options) {
+                  const std::vector<float>& log_sum_exp, const AttentionOptions& options,
+                  const std::string& note) {
   const auto [batch, queries, heads, channels] = out.shape;
   const bool batched = out.rank == 4;
   const bool heads_first = out.strides[kHead] > out.strides[kSequence];
@@ -117,11 +120,13 @@ void write_output(const RunArguments& arguments, const study::CapturedTensor& ou
       {"causal", options.mask == Mask::causal ? "true" : "false"},
       {"budget", fmt::format("{}", arguments.budget)}};
   if (options.softmax_scale) metadata["softmax_scale"] = fmt::format("{}", *options.softmax_scale);
+  if (!note.empty()) metadata["note"] = note;
   io::write_safetensors(arguments.output, entries, metadata);
   fmt::print("Output: {}\n", arguments.output.string());
 }
 
 int run_attention(const RunArguments& arguments) {
+  require_writable(arguments.output);
   const int threads = arguments.attention.threads();
   const InputOptions::Input input = arguments.input.load(threads);
   const AttentionOptions options = arguments.attention.options(input.softmax_scale, input.causal);
@@ -153,6 +158,7 @@ int run_attention(const RunArguments& arguments) {
   fmt::print("{}: {} queries x {} keys x {} heads{}, {}\n", input.name, study::grouped(queries),
              study::grouped(input.k().shape[kSequence]), heads,
              batch > 1 ? fmt::format(", batch {}", batch) : "", element_name(out.type));
+  if (!input.note.empty()) fmt::print("Note: {}\n", input.note);
   fmt::print("Time: preparation {:.1f} ms, attention {:.1f} ms\n", 1e3 * prepare_seconds,
              1e3 * attention_seconds);
   print_plans(prepared.plans());
@@ -162,7 +168,7 @@ int run_attention(const RunArguments& arguments) {
   if (arguments.verified_rows > 0) {
     print_verification(input, out.view(), options, arguments.verified_rows, execution);
   }
-  if (!arguments.output.empty()) write_output(arguments, out, log_sum_exp, options);
+  if (!arguments.output.empty()) write_output(arguments, out, log_sum_exp, options, input.note);
   return kExitSuccess;
 }
 
@@ -185,7 +191,8 @@ Command add_run_command(CLI::App& program) {
       ->expected(0, 1)
       ->default_str("256")
       ->check(at_least_one());
-  app->add_option("-o,--output", arguments->output, "write the output to this safetensors file");
+  app->add_option("-o,--output", arguments->output, "write the output to this safetensors file")
+      ->check(file_path());
   return {app, [arguments] { return run_attention(*arguments); }};
 }
 

@@ -16,6 +16,8 @@ CHOICES: tuple[str, ...] = get_args(Choice)
 KEY_ORDERS: tuple[str, ...] = get_args(KeyOrder)
 VALUE_SCALES: tuple[str, ...] = get_args(ValueScale)
 
+SMALLEST_SCALE = 2.0**-149
+LARGEST_SCALE = (2.0 - 2.0**-23) * 2.0**127
 _EXTRA_STEPS = (0, 1, 2, 4)
 
 
@@ -70,6 +72,8 @@ class Numerics:
         target = as_real("numerics.score_error_target", self.score_error_target)
         if not (math.isfinite(target) and target >= 0):
             raise ValueError(f"numerics.score_error_target must be finite and >= 0, not {target}")
+        # A number of its own: what the caller gave may change, or not be hashable.
+        object.__setattr__(self, "score_error_target", target)
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,11 @@ def as_softmax_scale(scale: Any) -> float | None:
     value = as_real("softmax_scale", scale)
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"softmax_scale must be finite and > 0, not {value}")
+    if not SMALLEST_SCALE <= value <= LARGEST_SCALE:
+        raise ValueError(
+            f"softmax_scale must be {SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}, the range of "
+            f"single precision, not {value}"
+        )
     return value
 
 

@@ -22,11 +22,13 @@ struct ForeignFormat {
 };
 
 constexpr std::string_view kPickleAdvice =
-    "Convert it with the Python command `open-vc-attn`, which reads PyTorch files with "
-    "weights_only=True; this reader never unpickles, because a pickle can run any code.";
+    "This reader never unpickles, because a pickle can run any code. The command `open-vc-attn` "
+    "of the Python package converts files whose names end in .pt or .pth; else load it with "
+    "torch.load(.., weights_only=True) and save its tensors with safetensors.torch.save_file.";
+constexpr std::string_view kZipMagic = "PK\x03\x04";
 
 constexpr auto kForeignFormats = std::to_array<ForeignFormat>({
-    {"PK\x03\x04"sv, "a ZIP archive, such as a PyTorch .pt or a NumPy .npz file", kPickleAdvice},
+    {kZipMagic, "a ZIP archive, such as a PyTorch .pt file", kPickleAdvice},
     {"\x80\x02"sv, "a Python pickle, such as a PyTorch .pt file", kPickleAdvice},
     {"\x80\x03"sv, "a Python pickle", kPickleAdvice},
     {"\x80\x04"sv, "a Python pickle", kPickleAdvice},
@@ -37,6 +39,12 @@ constexpr auto kForeignFormats = std::to_array<ForeignFormat>({
     {"{"sv, "JSON text, such as a safetensors index",
      "Open the safetensors files that the index names."},
 });
+
+// PyTorch files have the same magic.
+constexpr ForeignFormat kNpzArchive = {
+    kZipMagic, "a NumPy .npz archive",
+    "Save each of its arrays as an .npy file with numpy.save, or all of them as one safetensors "
+    "file with safetensors.numpy.save_file."};
 
 [[noreturn]] void refuse_foreign(std::span<const std::byte> file,
                                  const std::filesystem::path& path) {
@@ -49,8 +57,10 @@ constexpr auto kForeignFormats = std::to_array<ForeignFormat>({
   const auto format = std::ranges::find_if(
       kForeignFormats, [text](const ForeignFormat& f) { return text.starts_with(f.magic); });
   if (format != kForeignFormats.end()) {
-    problem.found = format->description;
-    problem.advice = format->advice;
+    const bool is_npz = format->magic == kZipMagic && path.extension() == ".npz";
+    const ForeignFormat& known = is_npz ? kNpzArchive : *format;
+    problem.found = known.description;
+    problem.advice = known.advice;
   }
   throw FileError(FileErrorReason::unsupported, path, problem);
 }

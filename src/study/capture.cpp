@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "study/capture.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "io/file_error.hpp"
@@ -23,6 +25,14 @@ bool is_npy(const std::filesystem::path& path) { return path.extension() == ".np
 Found find_tensor(const std::vector<io::TensorFile>& files, const std::string& name) {
   for (const io::TensorFile& file : files) {
     if (const io::TensorEntry* entry = file.find(name)) return {&file, entry};
+  }
+  if (std::ranges::all_of(files, [](const io::TensorFile& file) { return is_npy(file.path()); })) {
+    throw Error(ErrorCode::invalid_value,
+                "found " + std::to_string(files.size()) + " .npy file" +
+                    (files.size() == 1 ? "" : "s") + " (" + files.front().path().string() +
+                    (files.size() == 1 ? "" : ", ..") +
+                    "); expected three, in the order q, k, v. Such a file holds one tensor: give "
+                    "one for each of Q, K and V.");
   }
   // The last file's message lists the names that it has.
   return {&files.back(), &files.back().at(name)};
@@ -49,11 +59,15 @@ CapturedTensor load_tensor(const Found& found, StoredLayout layout) {
   const io::TensorEntry& entry = *found.entry;
   const auto type = io::attention_element_type(entry.type);
   if (!type) {
-    throw io::FileError(io::FileErrorReason::unsupported, found.file->path(),
-                        {.found = "tensor " + io::quote_for_message(entry.name) + " of type " +
-                                  std::string(io::stored_name(entry.type)),
-                         .expected = "bfloat16, float16 or float32",
-                         .advice = "Convert the tensor to one of these types."});
+    throw io::FileError(
+        io::FileErrorReason::unsupported, found.file->path(),
+        {.found = "tensor " + io::quote_for_message(entry.name) + " of type " +
+                  std::string(io::stored_name(entry.type)),
+         .expected = "bfloat16, float16 or float32",
+         .advice = is_npy(found.file->path()) && entry.type == io::StoredType::uint16
+                       ? "If its numbers are the bits of bfloat16, say so with "
+                         "--uint16-as-bfloat16; else convert the tensor."
+                       : "Convert the tensor to one of these types."});
   }
   const std::size_t rank = entry.shape.size();
   if (rank != 3 && rank != 4) {
@@ -99,12 +113,12 @@ std::optional<float> stored_softmax_scale(const io::TensorFile& file) {
   return scale;
 }
 
-std::optional<bool> stored_causal(const io::TensorFile& file) {
-  const auto text = metadata_value(file.metadata(), "causal");
+std::optional<bool> stored_flag(const io::TensorFile& file, const std::string& key) {
+  const auto text = metadata_value(file.metadata(), key);
   if (!text) return std::nullopt;
   if (*text == "true" || *text == "false") return *text == "true";
   throw io::FileError(io::FileErrorReason::malformed, file.path(),
-                      {.found = "the metadata causal " + io::quote_for_message(*text),
+                      {.found = "the metadata " + key + " " + io::quote_for_message(*text),
                        .expected = "true or false",
                        .advice = "Correct the metadata."});
 }
@@ -134,7 +148,8 @@ Capture load_capture(const CaptureRequest& request) {
   capture.metadata = found.front().file->metadata();
   capture.layout = request.layout ? *request.layout : stored_layout(*found.front().file);
   capture.softmax_scale = stored_softmax_scale(*found.front().file);
-  capture.causal = stored_causal(*found.front().file);
+  capture.causal = stored_flag(*found.front().file, "causal");
+  capture.masked = stored_flag(*found.front().file, "masked").value_or(false);
   capture.q = load_tensor(found[0], capture.layout);
   capture.k = load_tensor(found[1], capture.layout);
   capture.v = load_tensor(found[2], capture.layout);

@@ -53,6 +53,7 @@ struct Capture {
   CapturedTensor v;
   std::optional<float> softmax_scale;  ///< from the metadata entry "softmax_scale"
   std::optional<bool> causal;          ///< from the metadata entry "causal"
+  bool masked = false;  ///< metadata entry "masked": the call had a mask that is not stored
   StoredLayout layout = StoredLayout::sequence_head;
   io::Metadata metadata;
 };

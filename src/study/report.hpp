@@ -12,6 +12,7 @@ namespace openvc::study {
 struct ReportHeader {
   std::string source{};   ///< file name or family
   std::string details{};  ///< more about it, one line; may be empty
+  std::string note{};     ///< what limits the meaning of the numbers; may be empty
   std::string command{};  ///< how to make the report again; may be empty
 };
 

@@ -280,6 +280,9 @@ std::string report_html(const StudyResult& study, const ReportHeader& header) {
       "class=\"lead\">{}{}{}</p>\n",
       escape_markup(header.source), shape_phrase(study, "×"), header.details.empty() ? "" : " · ",
       escape_markup(header.details));
+  if (!header.note.empty()) {
+    page.add("<p><strong>Note:</strong> {}</p>\n", escape_markup(header.note));
+  }
   add_hero(page, study, summary);
   add_facts(page, study, summary);
   add_sources(page, study, summary);

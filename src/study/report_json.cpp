@@ -50,6 +50,7 @@ Json to_json(const NumericOptions& options) {
 Json input_json(const StudyResult& study, const ReportHeader& header) {
   return {{"source", header.source},
           {"details", header.details},
+          {"note", header.note},
           {"batch", study.batch},
           {"queries", study.queries},
           {"keys", study.keys},

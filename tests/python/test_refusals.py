@@ -56,6 +56,8 @@ OPTIONS = [
     ("causal", dict(causal=1), TypeError, "causal must be True or False, not 1"),
     ("scale 0", dict(softmax_scale=0), ValueError, "softmax_scale must be finite and > 0, not 0"),
     ("scale -1", dict(softmax_scale=-1.0), ValueError, "softmax_scale must be finite and > 0"),
+    ("scale 1e300", dict(softmax_scale=1e300), ValueError, "single precision, not 1e\\+300"),
+    ("scale 1e-300", dict(softmax_scale=1e-300), ValueError, "single precision, not 1e-300"),
     ("scale nan", dict(softmax_scale=float("nan")), ValueError, "softmax_scale .*not nan"),
     ("scale inf", dict(softmax_scale=float("inf")), ValueError, "softmax_scale .*not inf"),
     ("scale text", dict(softmax_scale="1"), TypeError, "softmax_scale must be a number, not str"),
@@ -187,3 +189,12 @@ def test_many_heads_of_many_tokens_are_no_reason_to_warn(recwarn):
     x = zeros(300, 300, 128)[:, :, :]
     attention(x, x[:1], x[:1])
     assert not recwarn
+
+
+def test_numerics_keep_numbers_of_their_own():
+    target = numpy.array(0.25)
+    numerics = open_vc_attn.Numerics(score_error_target=target)
+    target[...] = 5.0
+    assert numerics.score_error_target == 0.25
+    assert isinstance(numerics.score_error_target, float)
+    attention(Q, K, V, numerics=numerics)

@@ -100,6 +100,8 @@ TEST_F(CaptureTest, MetadataOfTheCall) {
       {.files = {write("", {3, 2, 4}, {{"softmax_scale", "0.25"}, {"causal", "true"}})}});
   EXPECT_EQ(capture.softmax_scale, 0.25f);
   EXPECT_EQ(capture.causal, true);
+  EXPECT_FALSE(capture.masked);
+  EXPECT_TRUE(load_capture({.files = {write("", {3, 2, 4}, {{"masked", "true"}})}}).masked);
 }
 
 TEST_F(CaptureTest, DamagedMetadataIsRefused) {
@@ -110,6 +112,8 @@ TEST_F(CaptureTest, DamagedMetadataIsRefused) {
   }
   EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"causal", "maybe"}})}}),
               HasSubstr("true or false"));
+  EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"masked", "some"}})}}),
+              HasSubstr("masked 'some'"));
   EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"layout", "DSH"}})}}),
               HasSubstr("SHD, BSHD, HSD or BHSD"));
 }
