@@ -55,11 +55,6 @@ def main_bench() -> NoReturn:
     sys.exit(run(["bench", *sys.argv[1:]]))
 
 
-def main_report() -> NoReturn:
-    """``open-vc-attn-report``: the command ``report``."""
-    sys.exit(run(["report", *sys.argv[1:]]))
-
-
 def run(arguments: Sequence[str]) -> int:
     """Runs the program with these arguments, on this process's streams.
 

@@ -41,7 +41,6 @@ def test_arguments_pass_unchanged(program, capfd):
         (cli.main_check, ["check"]),
         (cli.main_info, ["info"]),
         (cli.main_bench, ["bench"]),
-        (cli.main_report, ["report"]),
     ],
 )
 def test_entry_points(program, capfd, monkeypatch, entry, command):
