@@ -13,14 +13,17 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from . import _safetensors
 
 _PROGRAM = Path(__file__).parent / "bin" / "open-vc-attn"
 _NAMES = ("q", "k", "v")
 _TORCH_SUFFIXES = (".pt", ".pth")
-_OUTPUT_OPTIONS = ("-o", "--out", "--output")
+_READING_COMMANDS = ("run", "error")
+_INPUT_OPTIONS = ("-i", "--input")
+_INPUT_PREFIXES = ("--input=", "-i")  # of a value in the same argument
+_CONVERTED_FROM = "--converted-from"  # an option that the program's help does not list
 
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
@@ -95,48 +98,85 @@ def _wait(command: list[str]) -> int:
 def _converted(arguments: Sequence[str], folder: Path) -> list[str]:
     """The arguments with input files of torch's replaced by safetensors files in `folder`.
 
-    Three files of one tensor each, one after the other, become one file with q, k and v.
+    Three files of one tensor each, one after the other, become one file with q, k and v. The
+    program is told what the user gave, for its messages and reports.
     """
+    if not arguments or arguments[0] not in _READING_COMMANDS:
+        return list(arguments)
+    inputs = _input_values(arguments)
+    if not any(value and _is_torch_file(value.path) for value in inputs):
+        return list(arguments)
     result: list[str] = []
     index = 0
     while index < len(arguments):
-        run = _torch_files(arguments, index)
+        value = inputs[index]
+        run = _torch_files(inputs, index)
         if len(run) == len(_NAMES):
-            contents = [_load(path) for _, path in run]
+            contents = [_load(path) for path in run]
             tensors = [_only_tensor(content) for content in contents]
             if all(tensor is not None for tensor in tensors):
-                target = _target(folder, index, run[0][1])
-                _safetensors.save(target, dict(zip(_NAMES, tensors, strict=True)))
-                result.append(f"{run[0][0]}{target}")
+                target = _target(folder, index, run[0])
+                named = [
+                    _stored(path, name, tensor)
+                    for path, name, tensor in zip(run, _NAMES, tensors, strict=True)
+                ]
+                _save(target, dict(zip(_NAMES, named, strict=True)), {})
+                result.append(f"{inputs[index].prefix}{target}")
                 index += len(run)
                 continue
-        if run:
-            prefix, source = run[0]
-            target = _target(folder, index, source)
-            _safetensors.save(target, *_named_tensors(source, _load(source)))
-            result.append(f"{prefix}{target}")
+        if value and run:
+            target = _target(folder, index, value.path)
+            _save(target, *_named_tensors(value.path, _load(value.path)))
+            result.append(f"{value.prefix}{target}")
         else:
             result.append(arguments[index])
         index += 1
-    return result
+    return result + [f"{_CONVERTED_FROM}={value.path}" for value in inputs if value]
+
+
+class _InputValue(NamedTuple):
+    """A file that the user gave as input, and what precedes it within its argument."""
+
+    prefix: str  # "", "-i" or "--input="
+    path: Path
+
+
+def _input_values(arguments: Sequence[str]) -> list[_InputValue | None]:
+    """For each argument the input file that it names, None for all other arguments."""
+    values: list[_InputValue | None] = []
+    follows_option = False
+    for argument in arguments:
+        prefix = next((p for p in _INPUT_PREFIXES if argument.startswith(p)), "")
+        if argument in _INPUT_OPTIONS:
+            values.append(None)
+            follows_option = True
+        elif prefix:
+            values.append(_InputValue(prefix, Path(argument.removeprefix(prefix))))
+            follows_option = True
+        elif argument.startswith("-"):
+            values.append(None)
+            follows_option = False
+        else:
+            values.append(_InputValue("", Path(argument)) if follows_option else None)
+    return values
+
+
+def _is_torch_file(path: Path) -> bool:
+    return path.suffix in _TORCH_SUFFIXES and path.is_file()
+
+
+def _torch_files(inputs: Sequence[_InputValue | None], start: int) -> list[Path]:
+    """Files of torch's that follow each other from `start` on, behind one option."""
+    files: list[Path] = []
+    for value in inputs[start:]:
+        if value is None or not _is_torch_file(value.path) or (value.prefix and files):
+            break
+        files.append(value.path)
+    return files
 
 
 def _target(folder: Path, index: int, source: Path) -> Path:
-    """A path that keeps the name of the source, which the program prints."""
     return folder / str(index) / f"{source.stem}.safetensors"
-
-
-def _torch_files(arguments: Sequence[str], start: int) -> list[tuple[str, Path]]:
-    """Input files of torch's that follow each other from `start` on, with their ``--option=``."""
-    files: list[tuple[str, Path]] = []
-    for index in range(start, len(arguments)):
-        option, separator, value = arguments[index].rpartition("=")
-        previous = arguments[index - 1] if index else ""
-        is_file = value.endswith(_TORCH_SUFFIXES) and Path(value).is_file()
-        if not is_file or (option or previous) in _OUTPUT_OPTIONS or (separator and files):
-            break
-        files.append((option + separator, Path(value)))
-    return files
 
 
 def _load(source: Path) -> Any:
@@ -177,7 +217,11 @@ def _named_tensors(source: Path, content: Any) -> tuple[dict[str, Any], dict[str
             f"not {type(content).__name__}",
             _EXIT_USAGE,
         )
-    tensors = {str(name): x for name, x in content.items() if isinstance(x, torch.Tensor)}
+    tensors = {
+        str(name): _stored(source, str(name), x)
+        for name, x in content.items()
+        if isinstance(x, torch.Tensor)
+    }
     if not tensors:
         raise _CliError(f"{source}: holds no tensors", _EXIT_USAGE)
     plain = {
@@ -186,3 +230,30 @@ def _named_tensors(source: Path, content: Any) -> tuple[dict[str, Any], dict[str
         if isinstance(x, (bool, int, float, str))
     }
     return tensors, plain
+
+
+def _stored(source: Path, name: str, tensor: Any) -> _safetensors.StoredTensor:
+    """A tensor of a file as the program can read it."""
+    import torch
+
+    try:
+        if tensor.layout is not torch.strided:
+            raise TypeError(f"its layout is {tensor.layout}, and only dense tensors can be read")
+        return _safetensors.stored(tensor)
+    except (TypeError, ValueError, RuntimeError) as error:  # torch refuses with several kinds
+        raise _CliError(
+            f"{source}: tensor {name!r} cannot be converted: {error}. Way out: save dense tensors "
+            "of the type bfloat16, float16 or float32, and no others beside them",
+            _EXIT_USAGE,
+        ) from None
+
+
+def _save(target: Path, tensors: dict[str, Any], metadata: dict[str, str]) -> None:
+    try:
+        _safetensors.save(target, tensors, metadata)
+    except OSError as error:
+        raise _CliError(
+            f"{target}: this copy for the program cannot be written: {error.strerror}. Way out: "
+            "set TMPDIR to a folder with space",
+            _EXIT_FAILURE,
+        ) from None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Python side of the command line: finding and running the program, and torch's files."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -100,12 +101,13 @@ def test_missing_program(monkeypatch, tmp_path, capsys):
 
 
 PRINT_INPUT = (
-    '#!/bin/sh\nfor a in "$@"; do case $a in *.safetensors) cat "${a#*=}" > %s;; esac; done\n'
+    '#!/bin/sh\nfor a in "$@"; do case $a in *.safetensors) '
+    'a=${a#--input=}; cat "${a#-i}" > %s;; esac; done\n'
 )
 
 
 @pytest.mark.parametrize("form", ["dict", "triple", "tensor"])
-@pytest.mark.parametrize("argument", ["{}", "--input={}"])
+@pytest.mark.parametrize("argument", ["--input {}", "--input={}", "-i {}", "-i{}"])
 def test_files_of_torch_are_converted(program, tmp_path, torch, form, argument):
     q = torch.randn(4, 2, 128).bfloat16()
     source, seen = tmp_path / "caps.pt", tmp_path / "seen"
@@ -113,7 +115,7 @@ def test_files_of_torch_are_converted(program, tmp_path, torch, form, argument):
     content = {"dict": named, "triple": (q, q + 1, q), "tensor": q}[form]
     torch.save(content, source)
     program(PRINT_INPUT % seen)
-    assert cli.run(["run", argument.format(source)]) == 0
+    assert cli.run(["run", *argument.format(source).split()]) == 0
     tensors, metadata = _safetensors.load(seen)
     expected = {"dict": "qk", "triple": "qkv", "tensor": ["caps"]}[form]
     assert list(tensors) == list(expected)
@@ -128,9 +130,13 @@ def test_three_files_of_one_tensor_become_one(program, tmp_path, torch, capfd, w
     for n, path in enumerate(paths):
         torch.save(wrap(torch.full((2,), n)), path)
     seen = tmp_path / "seen"
-    program(PRINT_INPUT % seen + 'echo "$#"\n')
+    program(ECHO + PRINT_INPUT % seen)
     assert cli.run(["error", "-i", *paths, "--causal"]) == 0
-    assert capfd.readouterr().out == "4\n"
+    command, option, _, *rest = capfd.readouterr().out.splitlines()
+    assert [command, option, *rest] == [
+        *("error", "-i", "--causal"),
+        *(f"--converted-from={path}" for path in paths),
+    ]
     tensors, _ = _safetensors.load(seen)
     assert [(name, int(t.torch()[0])) for name, t in tensors.items()] == [
         ("q", 0),
@@ -144,22 +150,31 @@ def test_files_of_several_captures_stay_apart(program, tmp_path, torch, capfd):
     for path in paths:
         torch.save({"q": torch.zeros(1), "k": torch.zeros(1)}, path)
     program(ECHO)
-    assert cli.run(["error", *paths]) == 0
+    assert cli.run(["error", "-i", *paths]) == 0
     names = [os.path.basename(line) for line in capfd.readouterr().out.splitlines()]
-    assert names == ["error", "0.safetensors", "1.safetensors", "2.safetensors"]
+    converted = ["0.safetensors", "1.safetensors", "2.safetensors"]
+    assert names == ["error", "-i", *converted, "0.pt", "1.pt", "2.pt"]
 
 
 def test_temporary_files_vanish(program, tmp_path, torch, capfd):
-    """What remains of the conversion is the name that the program saw."""
     torch.save(torch.zeros(1), tmp_path / "x.pt")
     program(ECHO)
-    cli.run([str(tmp_path / "x.pt")])
-    path = capfd.readouterr().out.strip()
-    assert path.endswith("/0/x.safetensors") and not os.path.exists(path)
+    cli.run(["run", "-i", str(tmp_path / "x.pt")])
+    path = capfd.readouterr().out.splitlines()[2]
+    assert path.endswith("/x.safetensors") and not os.path.exists(path)
 
 
-@pytest.mark.parametrize("arguments", [["--out", "{}"], ["--output={}"], ["-o", "{}"]])
-def test_outputs_are_not_converted(program, tmp_path, torch, capfd, arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "-o", "{}"],
+        ["run", "--output={}"],
+        ["error", "-i", "x.npy", "--json", "{}"],
+        ["error", "--html", "{}"],
+        ["bench", "-i", "{}"],
+    ],
+)
+def test_only_inputs_are_converted(program, tmp_path, torch, capfd, arguments):
     torch.save(torch.zeros(1), tmp_path / "x.pt")
     program(ECHO)
     arguments = [a.format(tmp_path / "x.pt") for a in arguments]
@@ -170,6 +185,47 @@ def test_outputs_are_not_converted(program, tmp_path, torch, capfd, arguments):
 class Evil:
     def __reduce__(self):
         return os.system, ("echo executed",)
+
+
+def test_paths_with_an_equals_sign(program, tmp_path, torch):
+    folder, seen = tmp_path / "step=10", tmp_path / "seen"
+    folder.mkdir()
+    torch.save({"q": torch.ones(2)}, folder / "x.pt")
+    program(PRINT_INPUT % seen)
+    assert cli.run(["run", "-i", str(folder / "x.pt")]) == 0
+    assert list(_safetensors.load(seen)[0]) == ["q"]
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda torch: torch.zeros(3, dtype=torch.complex64), "complex64"),
+        (lambda torch: torch.eye(3).to_sparse(), "torch.sparse_coo"),
+        (lambda torch: torch.zeros(3, device="meta"), "meta"),
+    ],
+)
+@pytest.mark.parametrize("form", ["dict", "tensor", "three files"])
+def test_tensors_that_no_file_can_hold(program, tmp_path, torch, capfd, make, words, form):
+    path, tensor = str(tmp_path / "x.pt"), make(torch)
+    torch.save({"q": tensor, "k": torch.zeros(3)} if form == "dict" else tensor, path)
+    program(ECHO)
+    assert cli.run(["run", "-i", *[path] * (3 if form == "three files" else 1)]) == 2
+    captured = capfd.readouterr()
+    name = "x" if form == "tensor" else "q"
+    assert captured.err.startswith(f"open-vc-attn: {path}: tensor '{name}' cannot be converted: ")
+    assert words in captured.err and "Way out: " in captured.err and captured.out == ""
+
+
+def test_no_space_for_the_conversion(program, tmp_path, torch, capfd, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    torch.save(torch.zeros(1), tmp_path / "x.pt")
+    program(ECHO)
+    monkeypatch.setattr(_safetensors, "save", refuse)
+    assert cli.run(["run", "-i", str(tmp_path / "x.pt")]) == 1
+    captured = capfd.readouterr()
+    assert "No space left on device. Way out: set TMPDIR" in captured.err and captured.out == ""
 
 
 @pytest.mark.parametrize(
@@ -185,7 +241,7 @@ def test_unusable_files(program, tmp_path, torch, capfd, content, words):
     path = tmp_path / "x.pt"
     torch.save(content, path)
     program(ECHO)
-    assert cli.run([str(path)]) == 2
+    assert cli.run(["run", "-i", str(path)]) == 2
     captured = capfd.readouterr()
     assert words in captured.err and str(path) in captured.err
     assert captured.out == ""
@@ -195,5 +251,5 @@ def test_without_torch(program, tmp_path, monkeypatch, capsys):
     (tmp_path / "x.pt").write_bytes(b"")
     program(ECHO)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert cli.run([str(tmp_path / "x.pt")]) == 2
+    assert cli.run(["run", "-i", str(tmp_path / "x.pt")]) == 2
     assert "needs torch, which is not installed" in capsys.readouterr().err
