@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "command.hpp"
@@ -94,6 +95,11 @@ int main(int argc, char** argv) {
   } catch (const std::length_error&) {
     // A vector that no memory could hold.
     return complain(kOutOfMemory, kExitFailure);
+  } catch (const std::system_error& error) {
+    // Printing a text that is longer than the buffer.
+    const bool printing = std::ferror(stdout) != 0;
+    return complain(printing ? output_lost_message(error.code().message()) : error.what(),
+                    kExitFailure);
   } catch (const std::exception& error) {
     return complain(error.what(), kExitFailure);
   }

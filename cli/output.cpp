@@ -20,10 +20,14 @@ void flush_standard_output() {
   // An earlier failure leaves its mark on the stream, but not its reason.
   const std::string reason =
       flushed ? "an earlier part of it was lost" : std::generic_category().message(error_number);
-  throw std::runtime_error(
-      fmt::format("standard output cannot be written ({}). Check that what it is sent to is open "
-                  "and has space.",
-                  reason));
+  throw std::runtime_error(output_lost_message(reason));
+}
+
+std::string output_lost_message(std::string_view reason) {
+  return fmt::format(
+      "standard output cannot be written ({}). Check that what it is sent to is open and has "
+      "space.",
+      reason);
 }
 
 CLI::Validator file_path() {

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 // What the commands write: standard output and files.
 namespace openvc::cli {
@@ -12,6 +13,9 @@ namespace openvc::cli {
 ///
 /// Text waits in a buffer, so printing seems to succeed on a full disk.
 void flush_standard_output();
+
+/// What flush_standard_output() says, for a failure that printing itself reports.
+[[nodiscard]] std::string output_lost_message(std::string_view reason);
 
 /// Accepts every path but the empty one, which would otherwise read like an absent option.
 [[nodiscard]] CLI::Validator file_path();

@@ -13,7 +13,7 @@ import numpy
 import pytest
 from conftest import random_qkv, relative_l2, softmax_attention
 
-from open_vc_attn import cli
+from open_vc_attn import _safetensors, cli
 
 
 def find_program():
@@ -73,6 +73,11 @@ def capture(tmp_path):
         (["run", "--family", "gaussian", "--softmax-scale=-1"], "not a number above 0"),
         (["run", "--family", "gaussian", "--max-extra-steps", "3"], "--max-extra-steps"),
         (["run", "--family", "gaussian", "--nope"], "--nope"),
+        (["run", "--family", "gaussian", "-o", ""], "--output: '' is not the path of a file"),
+        (["run", "-i", ""], "--input: '' is not the path of a file"),
+        (["error", "--family", "gaussian", "--json", ""], "--json: '' is not the path"),
+        (["error", "--family", "gaussian", "--html", ""], "--html: '' is not the path"),
+        (["bench", "--json", ""], "--json: '' is not the path"),
         (["error", "--family", "gaussian", "--input", "x"], "excludes"),
         (["check", "--threads", "many"], "--threads"),
         (["bench", "--tokens", "12,x"], "--tokens"),
@@ -131,10 +136,100 @@ def test_shapes_that_attention_refuses(tmp_path):
         assert "128" in complaint_of(1, command, "--input", path)
 
 
-def test_output_that_cannot_be_written(capture):
-    result = run("run", "--input", capture[0], "--output", "/no/such/folder/out.safetensors")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--input", "none.safetensors", "--output"],
+        ["error", "--input", "none.safetensors", "--json"],
+        ["error", "--input", "none.safetensors", "--html"],
+        # More than any machine can hold: computing first would run out of memory.
+        ["bench", "--tokens", "100000", "--heads", "1000000", "--json"],
+    ],
+)
+def test_outputs_that_cannot_be_written_are_refused_before_any_work(arguments):
+    message = complaint_of(1, *arguments, "/no/such/folder/out")
+    assert "/no/such/folder/out: found that the system cannot create a file" in message
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info"],
+        ["info", "--json"],
+        ["check", "--smoke"],
+        ["check", "--smoke", "--json"],
+        ["run", "--family", "gaussian", "--tokens", "20"],
+        ["error", "--family", "gaussian", "--tokens", "20", "--no-options"],
+        ["--help"],
+        ["--version"],
+    ],
+)
+def test_lost_standard_output_is_a_failure(arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [find_program(), *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300
+        )
     assert result.returncode == 1
-    assert "/no/such/folder/out.safetensors" in result.stderr
+    assert "standard output cannot be written" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["tokens", "keys", "heads", "batch", "seed", "type"])
+@pytest.mark.parametrize("command", ["run", "error"])
+def test_options_of_families_are_refused_for_files(capture, command, option):
+    value = "float32" if option == "type" else "1"
+    message = complaint_of(2, command, "-i", capture[0], f"--{option}", value)
+    assert f"--{option} describes made-up input" in message
+
+
+def save_npy(folder, name, dtype=numpy.float32):
+    path = folder / f"{name}.npy"
+    numpy.save(path, numpy.zeros((4, 2, 128), dtype))
+    return path
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_npy_files(tmp_path, count):
+    message = complaint_of(1, "run", "-i", *[save_npy(tmp_path, "q")] * count)
+    assert f"found {count} .npy file" in message
+    assert "expected three, in the order q, k, v" in message
+
+
+def test_uint16_arrays_name_their_option(tmp_path):
+    paths = [save_npy(tmp_path, name, numpy.uint16) for name in "qkv"]
+    assert "--uint16-as-bfloat16" in complaint_of(1, "run", "-i", *paths)
+    output_of("run", "-i", *paths, "--uint16-as-bfloat16")
+
+
+def test_npz_archives(tmp_path):
+    numpy.savez(tmp_path / "x.npz", q=numpy.zeros(3))
+    message = complaint_of(1, "run", "-i", tmp_path / "x.npz")
+    assert "a NumPy .npz archive" in message and "numpy.save" in message
+    assert "PyTorch" not in message
+
+
+def test_converted_files_are_called_what_they_were_converted_from(capture, tmp_path):
+    read, given = capture[0], ["--converted-from=a.pt", "--converted-from=b.pt"]
+    message = complaint_of(1, "run", "-i", read, *given[:1], "--tensors", "x.")
+    assert message.startswith("open-vc-attn: a.pt: found no tensor") and str(read) not in message
+    # One file with the tensors of several.
+    message = complaint_of(1, "run", "-i", read, *given, "--tensors", "x.")
+    assert message.startswith("open-vc-attn: a.pt, b.pt: found no tensor")
+    target = tmp_path / "study.json"
+    options = ["--rows", 4, "--no-options", "--no-backend", "--json", target]
+    assert str(read) not in output_of("error", "-i", read, *given, *options)
+    parsed = json.loads(target.read_text())
+    assert parsed["command"].startswith("open-vc-attn error --input a.pt b.pt --")
+    assert parsed["input"]["source"] == "a.pt"
+    assert "--converted-from" not in output_of("run", "--help")
+
+
+def test_errors_of_torch_files_name_the_file(tmp_path, torch, monkeypatch, capfd):
+    monkeypatch.setattr(cli, "_PROGRAM", find_program())
+    path = tmp_path / "x.pt"
+    torch.save({"q": torch.zeros(4, 2, 128)}, path)
+    assert cli.run(["run", f"-i{path}"]) == 1
+    assert capfd.readouterr().err.startswith(f"open-vc-attn: {path}: found no tensor 'k'")
 
 
 def test_run_computes_attention(capture, tmp_path):
@@ -184,6 +279,34 @@ def test_causal_captures_stay_causal(tmp_path):
         output_of("run", "--input", path, "-o", target, *arguments)
         expected, _ = softmax_attention(*qkv, causal=causal)
         assert relative_l2(safetensors.load_file(target)["out"], expected) < 0.08
+
+
+def test_masked_captures_are_computed_with_a_warning(tmp_path):
+    """The file holds no mask and the library offers none: nobody may take the result for more."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    qkv = random_qkv(queries=50, heads=1)
+    path, target = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    json_path, page = tmp_path / "study.json", tmp_path / "study.html"
+    commands = [
+        ("run", "--output", target),
+        ("error", "--no-options", "--no-backend", "--json", json_path, "--html", page),
+    ]
+    for masked in ("false", "true"):
+        safetensors.save_file(dict(zip("qkv", qkv, strict=True)), path, {"masked": masked})
+        words = "the recorded call had an attention mask" if masked == "true" else None
+        for name, *options in commands:
+            result = run(name, "--input", path, *options)
+            assert result.returncode == 0, result.stderr
+            if words is None:
+                assert result.stderr == "" and "Note:" not in result.stdout
+                continue
+            assert result.stderr.startswith(f"open-vc-attn: warning: {path.name}: {words}")
+            assert f"Note: {words}" in result.stdout
+        note = _safetensors.load(target)[1].get("note", "")
+        assert note == "" if words is None else words in note
+        note = json.loads(json_path.read_text())["input"]["note"]
+        assert note == "" if words is None else words in note
+        assert (f"<strong>Note:</strong> {words}" in page.read_text()) == (words is not None)
 
 
 def test_info():

@@ -124,6 +124,12 @@ TEST(TensorFile, TellsTheWayOutOfForeignFormats) {
   expect_advice("abc", {"an unknown format"});
 }
 
+TEST(TensorFile, TellsTheWayOutOfNumPyArchives) {
+  const TemporaryFolder folder;
+  expect_refusal(refusal_to_open(folder.add("x.npz", to_bytes("PK\x03\x04rest"))),
+                 FileErrorReason::unsupported, {"NumPy .npz", "numpy.save"});
+}
+
 TEST(TensorFile, HeaderLengthsThatLookLikeOtherFormatsAreRead) {
   // 80 02 00 ..: a header of 640 bytes, and the begin of a pickle.
   const std::string header = "{}" + std::string(640 - 2, ' ');

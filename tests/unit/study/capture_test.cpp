@@ -142,6 +142,25 @@ TEST_F(CaptureTest, ThreeNpyFilesInOrder) {
   EXPECT_EQ(element(capture.v.view(), 0, 0, 0), 200.0f);
 }
 
+TEST_F(CaptureTest, FewerNpyFilesAreRefused) {
+  const std::filesystem::path path = folder_ / "q.npy";
+  io::write_npy(path, stored("x", {3, 2, 4}, 0.0f).entry);
+  EXPECT_THAT(refusal({.files = {path, path}}),
+              testing::AllOf(HasSubstr("found 2 .npy files"), HasSubstr("expected three")));
+  // By its name, one file may serve all three.
+  EXPECT_EQ(load_capture({.files = {path}, .k = "q", .v = "q"}).v.shape[1], 3);
+}
+
+TEST_F(CaptureTest, Uint16ArraysNameTheirOption) {
+  const std::vector<std::uint16_t> bits(8);
+  const std::filesystem::path path = folder_ / "bits.npy";
+  io::write_npy(path, {.name = "x",
+                       .type = io::StoredType::uint16,
+                       .shape = {1, 2, 4},
+                       .bytes = std::as_bytes(std::span(bits))});
+  EXPECT_THAT(refusal({.files = {path, path, path}}), HasSubstr("--uint16-as-bfloat16"));
+}
+
 TEST_F(CaptureTest, OtherRanksAndTypesAreRefused) {
   EXPECT_THAT(refusal({.files = {write("", {3, 4})}}), HasSubstr("[S, H, D] or [B, S, H, D]"));
   const std::vector<double> elements(8);
