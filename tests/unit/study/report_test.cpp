@@ -137,6 +137,17 @@ TEST(JsonReport, NumbersThatAreNoneBecomeNull) {
   EXPECT_TRUE(json.at("heads")[0].at("error").at("relative_l2").is_null());
 }
 
+TEST(Reports, ShowTheNoteInEveryForm) {
+  ReportHeader noted = header();
+  noted.note = "the call had a mask, <ignored>";
+  EXPECT_THAT(report_table(example(), noted), HasSubstr("Note: the call had a mask, <ignored>\n"));
+  EXPECT_THAT(report_html(example(), noted), HasSubstr("the call had a mask, &lt;ignored&gt;"));
+  const auto json = nlohmann::json::parse(report_json(example(), noted));
+  EXPECT_EQ(json.at("input").at("note"), noted.note);
+  EXPECT_THAT(report_table(example(), header()), Not(HasSubstr("Note:")));
+  EXPECT_THAT(report_html(example(), header()), Not(HasSubstr("Note:")));
+}
+
 TEST(TableReport, NamesEveryHeadAndSource) {
   const std::string table = report_table(example(), header());
   for (const char* text : {"head 0", "head 2", "V rounding", "Underflow tail", "reference numerics",
