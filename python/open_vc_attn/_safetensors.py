@@ -9,6 +9,7 @@ each other without gaps.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import math
 import os
@@ -61,6 +62,9 @@ _LENGTH = struct.Struct("<Q")
 _HEADER_ALIGNMENT = 8
 _MAX_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
 _METADATA = "__metadata__"
+_ENTRY_KEYS = ("dtype", "shape", "data_offsets")
+_MAX_RANK = 64  # NumPy's limit
+_MAX_ELEMENTS = 2**60  # 8 bytes each: sizes fit 63 bits
 
 
 class StoredTensor(NamedTuple):
@@ -115,11 +119,14 @@ def save(
     path: str | os.PathLike[str],
     tensors: Mapping[str, Any],
     metadata: Mapping[str, str] | None = None,
+    *,
+    overwrite: bool = True,
 ) -> None:
     """Writes torch tensors, NumPy arrays or StoredTensors to a file, which appears complete.
 
     Raises:
         TypeError: a tensor of an unknown kind or element type.
+        FileExistsError: without `overwrite`, if the file exists.
         OSError: the file cannot be written; nothing is left behind.
     """
     header: dict[str, Any] = {}
@@ -138,7 +145,7 @@ def save(
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _HEADER_ALIGNMENT)
-    write_atomically(Path(path), [_LENGTH.pack(len(text)), text, *chunks])
+    write_atomically(Path(path), [_LENGTH.pack(len(text)), text, *chunks], overwrite=overwrite)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[str, str]]:
@@ -156,19 +163,28 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[st
         raise ValueError(f"{path}: the header claims {length} bytes, more than there are")
     start = _LENGTH.size + length
     try:
-        header = json.loads(bytes(content[_LENGTH.size : start]))
-    except ValueError as error:
+        text = str(content[_LENGTH.size : start], "utf-8")
+        header = json.loads(text, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: the header is not JSON ({error})") from None
     if not isinstance(header, dict):
         raise ValueError(f"{path}: the header is no JSON object")
     metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(x, str) for x in metadata.values()):
+        raise ValueError(f"{path}: {_METADATA} must map names to strings")
     data = content[start:]
     tensors = {name: _entry(f"{path}: {name}", entry, data) for name, entry in header.items()}
+    _check_coverage(path, header, len(data))
     return tensors, metadata
 
 
-def write_atomically(path: Path, chunks: list[Any]) -> None:
-    """Writes a file beside `path` and moves it there, so that no reader sees half of it."""
+def write_atomically(path: Path, chunks: list[Any], *, overwrite: bool = True) -> None:
+    """Writes a file beside `path` and moves it there, so that no reader sees half of it.
+
+    Raises:
+        FileExistsError: without `overwrite`, if `path` exists.
+        OSError: the file cannot be written; nothing is left behind.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -179,10 +195,53 @@ def write_atomically(path: Path, chunks: list[Any]) -> None:
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
+        if overwrite:
+            os.replace(temporary, path)
+        else:
+            _move_to_free_path(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _move_to_free_path(temporary: str, path: Path) -> None:
+    try:
+        os.link(temporary, path)  # unlike a renaming, refuses an existing target
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.replace(temporary, path)
+    else:
+        os.unlink(temporary)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; json.loads() alone would keep the last of several equal names."""
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"the name {name!r} appears twice in an object")
+        content[name] = value
+    return content
+
+
+def _check_coverage(path: Any, header: dict[str, Any], data_bytes: int) -> None:
+    """Refuses gaps and overlaps, which hide data or let a tensor show the bytes of another."""
+    covered = 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, end = entry["data_offsets"]
+        if begin != covered:
+            raise ValueError(
+                f"{path}: {name}: begins at data byte {begin}, but the tensor before it ends at "
+                f"{covered}: gaps and overlaps are not allowed"
+            )
+        covered = end
+    if covered != data_bytes:
+        raise ValueError(
+            f"{path}: there are {data_bytes} data bytes, but the last tensor ends at {covered}"
+        )
 
 
 def _stored_type(name: str) -> str:
@@ -196,12 +255,19 @@ def _entry(where: str, entry: Any, data: memoryview) -> StoredTensor:
         dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (TypeError, KeyError, ValueError):
         raise ValueError(f"{where}: the entry needs dtype, shape and two data_offsets") from None
-    if dtype not in ITEM_SIZES:
+    if len(entry) != len(_ENTRY_KEYS):
+        raise ValueError(f"{where}: the entry may have {', '.join(_ENTRY_KEYS)} only")
+    if not (isinstance(entry["shape"], list) and isinstance(entry["data_offsets"], list)):
+        raise ValueError(f"{where}: shape and data_offsets must be arrays")
+    if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
         raise ValueError(f"{where}: unknown element type {dtype!r}")
     if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
         raise ValueError(f"{where}: sizes and offsets must be integers >= 0")
     if not begin <= end <= len(data):
         raise ValueError(f"{where}: bytes {begin}..{end} lie outside the {len(data)} data bytes")
+    # A dimension of 0 must not hide the others, which strides are made of.
+    if len(shape) > _MAX_RANK or math.prod(max(n, 1) for n in shape) > _MAX_ELEMENTS:
+        raise ValueError(f"{where}: no tensor has a shape like {list(shape)[:_MAX_RANK]}")
     if end - begin != math.prod(shape) * ITEM_SIZES[dtype]:
         raise ValueError(f"{where}: shape {list(shape)} of {dtype} does not fill its bytes")
     return StoredTensor(dtype, shape, data[begin:end])
