@@ -11,7 +11,8 @@ its value and a way out.
 """
 
 from ._attention import attention, exact_attention, is_supported
-from ._capture import Capture, Recording, capture, load_capture
+from ._capture import Recording, capture
+from ._capture_file import Capture, load_capture
 from ._info import info
 from ._native import get_num_threads, set_num_threads
 from ._openvc import version as __version__

@@ -4,28 +4,23 @@
 from __future__ import annotations
 
 import os
+import threading
+import warnings
 from collections.abc import Collection
 from contextlib import ExitStack
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import _safetensors
+from ._capture_file import is_softmax_scale
 
 _FORMAT = "open_vc_attn capture 1"
+_FILE_PATTERN = "step*_layer*.safetensors"
 
-
-class Capture(NamedTuple):
-    """One recorded attention call, from load_capture()."""
-
-    q: Any
-    """Torch tensor, [S, H, D] or [B, S, H, D], like k and v."""
-    k: Any
-    v: Any
-    causal: bool
-    softmax_scale: float
-    metadata: dict[str, str]
-    """Everything else that the file says."""
+_folders_in_use: set[Path] = set()
+_folders_lock = threading.Lock()
 
 
 class Recording:
@@ -53,11 +48,13 @@ class Recording:
         self._layers = _indices("layers", layers)
         self._steps = _indices("steps", steps)
         self._heads = _indices("heads", heads)
-        if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
+        if max_tokens is not None and not (_is_int(max_tokens) and max_tokens >= 1):
             raise ValueError(f"max_tokens must be an int >= 1 or None, not {max_tokens!r}")
         self._max_tokens = max_tokens
         self._step = -1 if module is not None else 0
         self._layer = 0
+        self._calls = 0
+        self._calls_before = self._files_before = 0  # this run
         self._path: list[str] = []
         self._cleanup: ExitStack | None = None
 
@@ -83,12 +80,59 @@ class Recording:
 
         Args:
             q, k, v: torch tensors, [B, H, S, D] as scaled_dot_product_attention takes them.
-            causal, softmax_scale: of the call; the scale is 1/sqrt(D) by default.
+            causal: the last query sees all keys, each one before it one less, as in attention().
+            softmax_scale: 1/sqrt(D) by default.
             masked: the call has a mask besides. It is not stored, only noted.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type or value, or heads does not fit.
+            FileExistsError: another recording wrote this file meanwhile.
         """
+        import torch
+
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            if not isinstance(x, torch.Tensor):
+                raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
+        for name, flag in (("causal", causal), ("masked", masked)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be a bool, not {flag!r}")
+        if softmax_scale is not None:
+            if isinstance(softmax_scale, bool) or not isinstance(softmax_scale, Real):
+                raise TypeError(f"softmax_scale must be a number or None, not {softmax_scale!r}")
+            if not is_softmax_scale(float(softmax_scale)):
+                raise ValueError(
+                    f"softmax_scale must be finite and > 0 in float32, not {softmax_scale!r}"
+                )
+        self._see(q, k, v, causal=causal, softmax_scale=softmax_scale, masked=masked)
+
+    def _see(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        causal: bool,
+        softmax_scale: float | None,
+        masked: bool,
+        obstacle: str = "",
+    ) -> None:
+        """Counts a call, and records it if it is selected and nothing stands against it."""
         layer, self._layer = self._layer, self._layer + 1
+        self._calls += 1
         if not (_selected(layer, self._layers) and _selected(self._step, self._steps)):
             return
+        where = f"layer {layer}" + (f" ({self._path[-1]})" if self._path else "")
+        lengths = q.shape[-2], k.shape[-2]
+        cut = self._max_tokens is not None and self._max_tokens < max(lengths)
+        if not obstacle and causal and cut and lengths[0] != lengths[1]:
+            obstacle = (
+                f"max_tokens={self._max_tokens} would shift the diagonal of a causal call of "
+                f"{lengths[0]} queries and {lengths[1]} keys"
+            )
+        if obstacle:
+            warnings.warn(f"{where} is not recorded: {obstacle}", stacklevel=2)
+            return
+        self._check_heads(where, q=q, k=k, v=v)
         metadata = {
             "format": _FORMAT,
             "step": str(self._step),
@@ -96,7 +140,9 @@ class Recording:
             "module": self._path[-1] if self._path else "",
             "causal": str(causal).lower(),
             "masked": str(masked).lower(),
-            "softmax_scale": repr(float(softmax_scale or q.shape[-1] ** -0.5)),
+            "softmax_scale": repr(
+                q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
+            ),
             "shapes_bhsd": " ".join("x".join(map(str, x.shape)) for x in (q, k, v)),
             "heads": "all" if self._heads is None else ",".join(map(str, sorted(self._heads))),
             "stage": "as passed to scaled_dot_product_attention",
@@ -104,7 +150,7 @@ class Recording:
         tensors = {name: self._stored_form(x) for name, x in (("q", q), ("k", k), ("v", v))}
         metadata["layout"] = "SHD" if tensors["q"].dim() == 3 else "BSHD"
         path = self._out / f"step{self._step:03d}_layer{layer:03d}.safetensors"
-        _safetensors.save(path, tensors, metadata)
+        _safetensors.save(path, tensors, metadata, overwrite=False)
         self.files.append(path)
 
     def __enter__(self) -> Recording:
@@ -113,11 +159,14 @@ class Recording:
         from . import _sdpa_hook
 
         with ExitStack() as stack:
+            self._claim_folder(stack)
             stack.enter_context(_sdpa_hook.eager())
+            hook = _sdpa_hook.SdpaHook(self._see)
             if self._module is None:
-                stack.enter_context(_sdpa_hook.SdpaHook(self.record))
+                stack.enter_context(hook)
             else:
-                _sdpa_hook.follow(self._module, self, self._path, stack)
+                _sdpa_hook.follow(self._module, hook, self.next_step, self._path, stack)
+            self._calls_before, self._files_before = self._calls, len(self.files)
             self._cleanup = stack.pop_all()
         return self
 
@@ -130,6 +179,51 @@ class Recording:
         stack, self._cleanup = self._cleanup, None
         if stack is not None:
             stack.__exit__(kind, error, trace)
+            if kind is None and len(self.files) == self._files_before:
+                warnings.warn(self._why_nothing(), stacklevel=2)
+
+    def _claim_folder(self, stack: ExitStack) -> None:
+        """Refuses a folder whose files this recording could meet; `stack` gets what frees it."""
+        folder = self._out.resolve()
+        with _folders_lock:
+            if folder in _folders_in_use:
+                raise FileExistsError(
+                    f"out={str(self._out)!r}: another recording is writing to this folder; give "
+                    "each one its own"
+                )
+            own = {path.name for path in self.files}
+            others = sorted({path.name for path in folder.glob(_FILE_PATTERN)} - own)
+            if others:
+                raise FileExistsError(
+                    f"out={str(self._out)!r}: this folder holds files of another recording, such "
+                    f"as {others[0]}; give a new folder, or remove them"
+                )
+            _folders_in_use.add(folder)
+        stack.callback(_folders_in_use.discard, folder)
+
+    def _why_nothing(self) -> str:
+        calls = self._calls - self._calls_before
+        if calls == 0:
+            return (
+                "nothing was recorded: no call of scaled_dot_product_attention was seen; models "
+                "that use other attention functions can call record()"
+            )
+        return (
+            f"nothing was recorded: {calls} calls of scaled_dot_product_attention were seen, up to "
+            f"step {self._step}, but none that layers and steps select and that can be recorded"
+        )
+
+    def _check_heads(self, where: str, **tensors: Any) -> None:
+        if self._heads is None:
+            return
+        largest = max(self._heads)
+        for name, x in tensors.items():
+            count = x.shape[-3] if x.dim() > 2 else 1
+            if largest >= count:
+                raise ValueError(
+                    f"heads must hold ints from 0 to {count - 1}, not {largest}: {name} of {where} "
+                    f"has {count} head{'' if count == 1 else 's'}"
+                )
 
     def _stored_form(self, x: Any) -> Any:
         """[B, H, S, D] (or fewer axes) as [S, H, D] or [B, S, H, D] with the selected parts."""
@@ -173,21 +267,31 @@ def capture(
     uses other attention functions can call ``recording.record(q, k, v)``. Compiled modules run
     uncompiled meanwhile.
 
+    Masks are not stored, only noted. A call with is_causal and fewer or more queries than keys is
+    left out with a warning: torch lets the first query see the first key alone, attention() the
+    last query see all. So is one with a scale that is not above 0. A recording of nothing warns,
+    too.
+
+    No file is ever overwritten: `out` must not hold files of another recording, finished or
+    running. Processes of one job need a folder each.
+
     Args:
         module: the model whose forward calls are recorded; or any function, which is called.
         *args, **kwargs: arguments with which to call `module` at once.
         out: folder of the files; created if missing.
-        layers: indices of the calls to record, counted within a step from 0. A model with cross-
-            attention makes two calls per block.
+        layers: indices of the calls to record, counted within a step from 0; None takes all. A
+            model with cross-attention makes two calls per block.
         steps: indices of the steps to record, counted from 0.
         max_tokens: keep only the first tokens of every sequence.
-        heads: indices of the heads to keep.
+        heads: indices of the heads to keep. Every recorded call must have them.
 
     Returns:
         The Recording: with ``files``, and ``result`` if `module` was called.
 
     Raises:
         TypeError, ValueError: a selection has the wrong type or value.
+        FileExistsError: `out` holds files of another recording, or one is writing there; known
+            before the model runs.
         ImportError: torch is not installed.
         OSError: a file cannot be written.
     """
@@ -212,44 +316,21 @@ def capture(
     return recording
 
 
-def load_capture(path: str | os.PathLike[str]) -> Capture:
-    """Reads a file of capture(), or any safetensors file with tensors q, k and v.
-
-    Metadata "layout" HSD or BHSD stands for heads before tokens. The softmax scale is 1/sqrt(D)
-    and the call not causal unless the metadata say otherwise.
-
-    Raises:
-        ValueError: the file is malformed or lacks a tensor.
-        ImportError: torch is not installed.
-        OSError: the file cannot be read.
-    """
-    tensors, metadata = _safetensors.load(path)
-    missing = [name for name in "qkv" if name not in tensors]
-    if missing:
-        raise ValueError(f"{path}: has no tensor {', '.join(missing)}, only {', '.join(tensors)}")
-    q, k, v = (tensors[name].torch() for name in "qkv")
-    if metadata.get("layout") in ("HSD", "BHSD"):
-        q, k, v = (x.transpose(-2, -3) for x in (q, k, v))
-    scale = metadata.get("softmax_scale")
-    return Capture(
-        q,
-        k,
-        v,
-        causal=metadata.get("causal") == "true",
-        softmax_scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
-        metadata=metadata,
-    )
-
-
 def _indices(name: str, values: Collection[int] | None) -> frozenset[int] | None:
     if values is None:
         return None
     if isinstance(values, (str, bytes)) or not isinstance(values, Collection):
         raise TypeError(f"{name} must be a collection of ints or None, not {values!r}")
-    wrong = [value for value in values if not isinstance(value, int) or value < 0]
+    if not values:
+        raise ValueError(f"{name} must hold at least one int >= 0, or be None for all")
+    wrong = [value for value in values if not (_is_int(value) and value >= 0)]
     if wrong:
         raise ValueError(f"{name} must hold ints >= 0, not {wrong[0]!r}")
     return frozenset(values)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _selected(index: int, wanted: frozenset[int] | None) -> bool:

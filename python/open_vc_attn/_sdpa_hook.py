@@ -15,15 +15,18 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from ._capture_file import is_softmax_scale
+
 _HEAD_AXIS = -3
+_SEQUENCE_AXIS = -2
 
 
 class SdpaHook(TorchFunctionMode):
-    """Passes the arguments of every scaled_dot_product_attention call to `record` first."""
+    """Passes the arguments of every scaled_dot_product_attention call to `see` first."""
 
-    def __init__(self, record: Callable[..., None]) -> None:
+    def __init__(self, see: Callable[..., None]) -> None:
         super().__init__()
-        self._record = record
+        self._pass_on = see
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -47,9 +50,29 @@ class SdpaHook(TorchFunctionMode):
         if enable_gqa:
             groups = query.shape[_HEAD_AXIS] // key.shape[_HEAD_AXIS]
             key, value = (x.repeat_interleave(groups, _HEAD_AXIS) for x in (key, value))
-        self._record(
-            query, key, value, causal=is_causal, softmax_scale=scale, masked=attn_mask is not None
+        self._pass_on(
+            query,
+            key,
+            value,
+            causal=bool(is_causal),
+            softmax_scale=scale,
+            masked=attn_mask is not None,
+            obstacle=_obstacle(query, key, is_causal, scale),
         )
+
+
+def _obstacle(query: Any, key: Any, is_causal: bool, scale: float | None) -> str:
+    """Why attention() cannot compute what this call does, masks aside; empty if it can."""
+    queries, keys = query.shape[_SEQUENCE_AXIS], key.shape[_SEQUENCE_AXIS]
+    if is_causal and queries != keys:
+        # The two agree on square problems only.
+        return (
+            f"is_causal with {queries} queries and {keys} keys; torch aligns the diagonal with "
+            "the first query and key, attention() with the last"
+        )
+    if scale is not None and not is_softmax_scale(float(scale)):
+        return f"scale={scale!r} is not above 0 and finite in float32"
+    return ""
 
 
 def eager() -> AbstractContextManager[Any]:
@@ -58,15 +81,20 @@ def eager() -> AbstractContextManager[Any]:
     return set_stance("force_eager") if set_stance else nullcontext()
 
 
-def follow(module: torch.nn.Module, recording: Any, path: list[str], stack: ExitStack) -> None:
+def follow(
+    module: torch.nn.Module,
+    hook: SdpaHook,
+    next_step: Callable[[], None],
+    path: list[str],
+    stack: ExitStack,
+) -> None:
     """Records while `module` runs, one step per call, and keeps `path` at the running submodule.
 
     `stack` gets what undoes it.
     """
-    hook = SdpaHook(recording.record)
 
     def start(*_: Any) -> None:
-        recording.next_step()
+        next_step()
         hook.__enter__()
 
     def stop(*_: Any) -> None:

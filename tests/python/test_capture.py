@@ -2,6 +2,7 @@
 """Recording of attention inputs of torch models."""
 
 import threading
+import warnings
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_loading_other_files(tmp_path):
     path = tmp_path / "x.safetensors"
     x = torch.zeros(2, 1, 64)
     _safetensors.save(path, dict(q=x, k=x, v=x))
-    assert load_capture(path)[3:] == (False, 0.125, {})
+    assert load_capture(path)[3:] == (False, 0.125, {}, False)
     _safetensors.save(path, dict(q=x, k=x, v=x), {"layout": "HSD"})
     assert load_capture(path).q.shape == (1, 2, 64)
     _safetensors.save(path, dict(q=x, value=x))
@@ -150,6 +151,7 @@ def test_grouped_heads_and_masks(tmp_path):
     mask = torch.ones(6, 6, dtype=torch.bool)
     with capture(out=tmp_path) as recording:
         functional.scaled_dot_product_attention(q, k, k, mask, enable_gqa=True)
+    assert load_capture(recording.files[0]).masked
     saved, metadata = load(recording.files[0])
     assert torch.equal(saved[1], k[0].repeat_interleave(2, 0).transpose(0, 1))
     assert metadata["masked"] == "true"
@@ -167,7 +169,54 @@ def test_recording_by_hand(tmp_path):
     q = torch.randn(1, 2, 5, 128)
     with capture(out=tmp_path) as recording:
         recording.record(q, q, q, softmax_scale=0.5)
+        # By hand the diagonal is attention()'s: nothing to convert.
+        recording.record(q[:, :, :3], q, q, causal=True)
     assert load(recording.files[0])[1]["softmax_scale"] == "0.5"
+    assert load_capture(recording.files[1]).causal
+
+
+def test_causal_calls_with_another_diagonal_are_left_out(tmp_path):
+    """torch aligns the diagonal of is_causal with the first key, attention() with the last."""
+    long, short = torch.randn(1, 2, 9, 16), torch.randn(1, 2, 5, 16)
+    with (
+        capture(out=tmp_path) as recording,
+        pytest.warns(UserWarning, match="layer 1 is not recorded: is_causal with 5 queries and 9"),
+    ):
+        functional.scaled_dot_product_attention(long, long, long, is_causal=True)
+        functional.scaled_dot_product_attention(short, long, long, is_causal=True)
+        functional.scaled_dot_product_attention(short, long, long)
+    assert names(recording) == ["step000_layer000.safetensors", "step000_layer002.safetensors"]
+    with (
+        capture(out=tmp_path / "cut", max_tokens=7) as recording,
+        pytest.warns(UserWarning, match="max_tokens=7 would shift the diagonal"),
+    ):
+        recording.record(short, long, long, causal=True)
+        recording.record(long, long, long, causal=True)
+    assert names(recording) == ["step000_layer001.safetensors"]
+
+
+def test_warnings_name_the_module(tmp_path):
+    class Cross(torch.nn.Module):
+        def forward(self, x):
+            return functional.scaled_dot_product_attention(x[:, :2], x, x, is_causal=True)
+
+    model = torch.nn.Sequential(torch.nn.Identity(), Cross())
+    with (
+        pytest.warns(UserWarning, match=r"layer 0 \(1\) is not recorded"),
+        pytest.warns(UserWarning, match="nothing was recorded"),
+    ):
+        capture(model, torch.zeros(1, 4, 8), out=tmp_path)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-60])
+def test_calls_with_scales_that_attention_refuses_are_left_out(tmp_path, scale):
+    q = torch.randn(1, 2, 4, 16)
+    with (
+        pytest.warns(UserWarning, match="nothing was recorded: 1 calls"),
+        pytest.warns(UserWarning, match=f"layer 0 is not recorded: scale={scale!r}"),
+        capture(out=tmp_path),
+    ):
+        functional.scaled_dot_product_attention(q, q, q, scale=scale)
 
 
 def test_compiled_models_run_uncompiled_meanwhile(model, tmp_path):
@@ -207,9 +256,138 @@ def test_a_recording_can_run_again_but_not_twice_at_once(model, tmp_path):
     assert names(recording)[3] == "step001_layer000.safetensors"
 
 
+def test_nothing_is_ever_overwritten(model, tmp_path):
+    """Field case of lost data: two recordings, one after the other or at once, into one folder."""
+    with capture(model, out=tmp_path / "c"):
+        with (
+            pytest.raises(FileExistsError, match="another recording is writing to this folder"),
+            capture(Model(), out=tmp_path / "x" / ".." / "c"),
+        ):
+            pytest.fail("the model must not run")
+        model(tokens())
+    before = {path: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    calls = len(model.blocks[0].seen)
+    with pytest.raises(FileExistsError, match=r"c'.* such as step000_layer000\.safetensors"):
+        capture(model, tokens(), out=tmp_path / "c")
+    assert len(model.blocks[0].seen) == calls
+    assert before == {path: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    capture(model, tokens(), out=tmp_path / "d")
+
+
+def test_other_processes_cannot_be_overwritten(tmp_path):
+    q = torch.zeros(1, 1, 2, 8)
+    path = tmp_path / "step000_layer000.safetensors"
+    with capture(out=tmp_path) as recording:
+        path.write_bytes(b"of another process")
+        with pytest.raises(FileExistsError):
+            recording.record(q, q, q)
+        recording.record(q, q, q)
+    assert path.read_bytes() == b"of another process"
+
+
+def test_folders_are_free_again(model, tmp_path):
+    with pytest.raises(ArithmeticError):
+        capture(model, tokens(), out=tmp_path, fail=True)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert len(capture(model, tokens(), out=tmp_path).files) == 3
+
+
+def test_a_recording_of_nothing_warns(model, tmp_path):
+    with (
+        pytest.warns(UserWarning, match="no call of scaled_dot_product_attention was seen"),
+        capture(model, out=tmp_path),
+    ):
+        pass
+    with pytest.warns(UserWarning, match="3 calls .* up to step 0, but none that layers and steps"):
+        capture(model, tokens(), out=tmp_path, layers=[3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ArithmeticError), capture(model, out=tmp_path):
+            raise ArithmeticError
+        capture(model, tokens(), out=tmp_path)
+
+
+def test_heads_that_a_call_lacks(model, tmp_path):
+    words = r"heads must hold ints from 0 to 1, not 7: q of layer 0 \(blocks.0\) has 2 heads"
+    with pytest.raises(ValueError, match=words):
+        capture(model, tokens(), out=tmp_path, heads=[0, 7])
+    q = torch.zeros(1, 2, 4, 8)
+    with (
+        pytest.raises(ValueError, match="from 0 to 0, not 1: k of layer 0 has 1 head$"),
+        capture(out=tmp_path, heads=[1]) as recording,
+    ):
+        recording.record(q, q[:, :1], q[:, :1])
+
+
 @pytest.mark.parametrize(
     "options, error, words",
     [
+        (dict(softmax_scale=0), ValueError, "softmax_scale must be finite and > 0.*, not 0"),
+        (dict(softmax_scale=-1.0), ValueError, "softmax_scale .* not -1.0"),
+        (dict(softmax_scale=float("nan")), ValueError, "softmax_scale .* not nan"),
+        (dict(softmax_scale=1e39), ValueError, "softmax_scale .* not 1e[+]39"),
+        (dict(softmax_scale=True), TypeError, "softmax_scale must be a number or None, not True"),
+        (dict(softmax_scale="1"), TypeError, "softmax_scale must be a number or None, not '1'"),
+        (dict(causal=5), TypeError, "causal must be a bool, not 5"),
+        (dict(masked=None), TypeError, "masked must be a bool, not None"),
+        (dict(v=[1.0]), TypeError, "v must be a torch tensor, not list"),
+    ],
+)
+def test_refusals_by_hand(tmp_path, options, error, words):
+    q = torch.zeros(1, 1, 4, 8)
+    recording = capture(out=tmp_path)
+    with pytest.raises(error, match=words):
+        recording.record(**{**dict(q=q, k=q, v=q), **options})
+    assert not recording.files
+
+
+@pytest.mark.parametrize(
+    "key, value, words",
+    [
+        ("layout", "XYZ", "layout must be SHD, BSHD, HSD, BHSD, not 'XYZ'"),
+        ("causal", "maybe", "causal must be true or false, not 'maybe'"),
+        ("causal", "True", "causal must be true or false, not 'True'"),
+        ("masked", "", "masked must be true or false, not ''"),
+        *(
+            ("softmax_scale", text, f"softmax_scale must be a number > 0, not '{text}'")
+            for text in ("-1", "0", "abc", "", "nan", "inf", " 1", "1_0", "0x1", "1e999", "1e-60")
+        ),
+    ],
+)
+def test_loading_refuses_metadata_that_the_program_refuses(tmp_path, key, value, words):
+    path = tmp_path / "x.safetensors"
+    x = torch.zeros(2, 1, 64)
+    _safetensors.save(path, dict(q=x, k=x, v=x), {key: value})
+    with pytest.raises(ValueError) as refusal:
+        load_capture(path)
+    assert str(refusal.value) == f"{path}: metadata {words}"
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (torch.zeros(2, 1, 64, dtype=torch.int32), "tensor v has the element type I32, not one"),
+        (torch.zeros(2, 1, 64, dtype=torch.float64), "tensor v has the element type F64, not one"),
+        (torch.zeros(2, 64), "tensor v must be .* not of shape \\[2, 64\\]"),
+        (torch.zeros(1, 1, 2, 1, 64), "tensor v must be"),
+    ],
+)
+def test_loading_refuses_tensors_that_the_program_refuses(tmp_path, wrong, words):
+    path = tmp_path / "x.safetensors"
+    x = torch.zeros(2, 1, 64)
+    _safetensors.save(path, dict(q=x, k=x, v=wrong))
+    with pytest.raises(ValueError, match=f"x.safetensors: {words}"):
+        load_capture(path)
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        (dict(layers=[True]), ValueError, "layers must hold ints >= 0, not True"),
+        (dict(heads=[]), ValueError, "heads must hold at least one int"),
+        (dict(steps=()), ValueError, "steps must hold at least one int"),
+        (dict(max_tokens=True), ValueError, "max_tokens must be an int >= 1 or None, not True"),
         (dict(layers=3), TypeError, "layers must be a collection of ints"),
         (dict(steps="12"), TypeError, "steps must be a collection"),
         (dict(heads=[-1]), ValueError, "heads must hold ints >= 0, not -1"),
