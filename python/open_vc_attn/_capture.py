@@ -209,8 +209,9 @@ class Recording:
                 "that use other attention functions can call record()"
             )
         return (
-            f"nothing was recorded: {calls} calls of scaled_dot_product_attention were seen, up to "
-            f"step {self._step}, but none that layers and steps select and that can be recorded"
+            "nothing was recorded: of the calls of scaled_dot_product_attention that were seen "
+            f"({calls}, up to step {self._step}), none is selected by layers and steps and can be "
+            "recorded"
         )
 
     def _check_heads(self, where: str, **tensors: Any) -> None:
