@@ -11,7 +11,7 @@ below works the same inside a diffusers pipeline:
         pipe(prompt)
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import torch
@@ -47,7 +47,15 @@ def relative_error(path):
 
 
 def main():
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "captures")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default="captures",
+        help="where the captures go; %(default)s if absent",
+    )
+    folder = parser.parse_args().folder
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(Block() for _ in range(LAYERS))).bfloat16()
     with torch.no_grad(), open_vc_attn.capture(model, out=folder, layers=[0, 2]) as recording:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The example programs from the outside."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are not here")
+
+
+def run(folder, *arguments):
+    path = os.pathsep.join(sys.path)  # the example finds the package that is tested
+    return subprocess.run(
+        [sys.executable, EXAMPLES / "capture_model.py", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, status, words",
+    [(["--help"], 0, "where the captures go"), (["--nope"], 2, "--nope"), (["a", "b"], 2, "b")],
+)
+def test_capture_model_explains_itself(tmp_path, torch, arguments, status, words):
+    result = run(tmp_path, *arguments)
+    assert result.returncode == status, result.stderr
+    assert words in (result.stdout if status == 0 else result.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_capture_model_measures_what_it_records(tmp_path, torch):
+    result = run(tmp_path, "here")
+    assert result.returncode == 0, result.stderr
+    files = sorted((tmp_path / "here").iterdir())
+    assert files and result.stdout.count("relative L2 error") == len(files)
