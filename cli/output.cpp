@@ -39,8 +39,9 @@ CLI::Validator file_path() {
 }
 
 void require_writable(const std::filesystem::path& path) {
+  if (path.empty()) return;
   // The file beside `path` that a writer starts with goes again with the writer.
-  if (!path.empty()) const io::AtomicFileWriter writer(path);
+  const io::AtomicFileWriter writer(path);
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text) {

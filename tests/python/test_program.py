@@ -168,7 +168,11 @@ def test_outputs_that_cannot_be_written_are_refused_before_any_work(arguments):
 def test_lost_standard_output_is_a_failure(arguments):
     with open("/dev/full", "w") as full:
         result = subprocess.run(
-            [find_program(), *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300
+            [find_program(), *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
         )
     assert result.returncode == 1
     assert "standard output cannot be written" in result.stderr
