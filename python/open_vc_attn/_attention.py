@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, overload
 
 from . import _openvc
@@ -125,6 +126,19 @@ def run_attention(
     return arrays.publish(out, origin), arrays.publish(lse, origin) if return_lse else None
 
 
+def _as_rows(rows: Any) -> list[int]:
+    """Indices of queries: whole numbers, at least one."""
+    if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        raise TypeError(f"rows must be a sequence of ints, not {type(rows).__name__}")
+    try:
+        indices = [operator.index(row) for row in rows]
+    except TypeError as error:
+        raise TypeError(f"rows must hold ints: {error}") from None
+    if not indices:
+        raise ValueError("rows is empty; name at least one query, or leave it out for all")
+    return indices
+
+
 def warn_about_layout(query_shape: Sequence[int]) -> None:
     """Warns of queries that look like [B, H, S, D], which would compute something else."""
     *_, queries, heads, _ = query_shape
@@ -177,7 +191,7 @@ def exact_attention(
             f"q, k and v live on {device}; exact attention runs on the CPU: use q.cpu() and so on"
         )
     *batch, queries, heads, channels = tuple(q.shape)
-    indices = list(range(queries)) if rows is None else [int(row) for row in rows]
+    indices = list(range(queries)) if rows is None else _as_rows(rows)
     outside = [row for row in indices if not 0 <= row < queries]
     if outside:
         raise ValueError(f"rows has {outside[0]}; q has {queries} queries, counted from 0")

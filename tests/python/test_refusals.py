@@ -147,6 +147,25 @@ def test_exact_rows(row):
 
 
 @pytest.mark.parametrize(
+    "rows, error, message",
+    [
+        ([1.7], TypeError, "rows must hold ints"),
+        ("12", TypeError, "rows must be a sequence of ints, not str"),
+        (5, TypeError, "rows must be a sequence of ints, not int"),
+        ([], ValueError, "rows is empty"),
+    ],
+)
+def test_exact_rows_are_whole_numbers(rows, error, message):
+    with pytest.raises(error, match=message):
+        exact_attention(Q, K, V, rows)
+
+
+def test_exact_rows_of_numpy():
+    picked = exact_attention(Q, K, V, numpy.array([3, 0]))
+    numpy.testing.assert_array_equal(picked, exact_attention(Q, K, V)[[3, 0]])
+
+
+@pytest.mark.parametrize(
     "threads, error",
     [
         (-1, ValueError),
