@@ -94,7 +94,8 @@ def test_concurrent_calls():
 
 
 def test_the_interpreter_runs_on_meanwhile():
-    inputs = random_qkv(2000, 2000, heads=2)
+    # Many times the millisecond of a step on any CPU; without the release there is no step at all.
+    inputs = random_qkv(8000, 8000, heads=2)
     done = threading.Event()
 
     def work():
