@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cuda/device_data.cuh"
+#include "cuda/graph_timing.cuh"
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
 #include "cuda/prepare/prepare.hpp"
@@ -34,38 +35,8 @@ constexpr int kReplays = 15;
 
 /// Median microseconds of one of kCalls repetitions in a graph.
 double replay(const std::function<void(cudaStream_t)>& work) {
-  cudaStream_t stream = nullptr;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  cudaEvent_t start = nullptr;
-  cudaEvent_t stop = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
-  check(cudaEventCreate(&start), "creating an event");
-  check(cudaEventCreate(&stop), "creating an event");
-  work(stream);
-  check(cudaDeviceSynchronize(), "running");
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
-  for (int call = 0; call < kCalls; ++call) work(stream);
-  check(cudaStreamEndCapture(stream, &graph), "ending the capture");
-  check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
-  std::vector<float> times;
-  for (int i = 0; i < kReplays; ++i) {
-    check(cudaEventRecord(start, stream), "recording");
-    check(cudaGraphLaunch(executable, stream), "launching a graph");
-    check(cudaEventRecord(stop, stream), "recording");
-    check(cudaEventSynchronize(stop), "running");
-    float ms = 0.0f;
-    check(cudaEventElapsedTime(&ms, start, stop), "timing");
-    times.push_back(ms);
-  }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  cudaEventDestroy(start);
-  cudaEventDestroy(stop);
-  cudaStreamDestroy(stream);
-  std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
   constexpr double kMicroseconds = 1e3;
-  return times[kReplays / 2] * kMicroseconds / kCalls;
+  return benchmarks::time_in_graph(work, kCalls, kReplays)[kReplays / 2] * kMicroseconds;
 }
 
 void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {

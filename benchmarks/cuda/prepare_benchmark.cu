@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cuda/device_data.cuh"
+#include "cuda/graph_timing.cuh"
 #include "cuda/host/check.hpp"
 #include "cuda/host/nvml.hpp"
 #include "cuda/prepare/prepare.hpp"
@@ -56,40 +57,6 @@ double measure(const std::function<void()>& work, const Buffer& flush) {
   cudaEventDestroy(stop);
   std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
   return times[kRuns / 2];
-}
-
-/// Milliseconds of one of kRuns repetitions in a graph: launches cost the host nothing, and inputs
-/// are where the previous repetition left them.
-double measure_in_graph(const std::function<void(cudaStream_t)>& work) {
-  cudaStream_t stream = nullptr;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  cudaEvent_t start = nullptr;
-  cudaEvent_t stop = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
-  check(cudaEventCreate(&start), "creating an event");
-  check(cudaEventCreate(&stop), "creating an event");
-  check(cudaDeviceSynchronize(), "waiting for the inputs");
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
-  for (int run = 0; run < kRuns; ++run) work(stream);
-  check(cudaStreamEndCapture(stream, &graph), "ending the capture");
-  check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
-  float best = 0.0f;
-  for (int replay = 0; replay < kRuns; ++replay) {
-    check(cudaEventRecord(start, stream), "recording");
-    check(cudaGraphLaunch(executable, stream), "launching a graph");
-    check(cudaEventRecord(stop, stream), "recording");
-    check(cudaEventSynchronize(stop), "running");
-    float ms = 0.0f;
-    check(cudaEventElapsedTime(&ms, start, stop), "timing");
-    best = replay == 0 ? ms : std::min(best, ms);
-  }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  cudaEventDestroy(start);
-  cudaEventDestroy(stop);
-  cudaStreamDestroy(stream);
-  return best / kRuns;
 }
 
 /// Bytes per second that a copy reads and writes.
@@ -152,8 +119,9 @@ void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, 
   const double floor_ms = (read + written) / bandwidth * 1e3;
   const double cold =
       measure([&] { prepare::launch(request, block.get(), workspace.get(), nullptr); }, flush);
-  const double replayed = measure_in_graph(
-      [&](cudaStream_t stream) { prepare::launch(request, block.get(), workspace.get(), stream); });
+  const double replayed = benchmarks::time_in_graph(
+      [&](cudaStream_t stream) { prepare::launch(request, block.get(), workspace.get(), stream); },
+      kRuns, kRuns)[0];
   std::printf(
       "%6lld x %-3lld  read %7.1f MB  written %7.1f MB  steps %.2f  floor %.4f ms  cold %.4f ms  "
       "%.2f TB/s  ratio %.3f  replayed in a graph %.4f ms\n",
