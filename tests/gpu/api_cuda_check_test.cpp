@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <limits>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "api/backend.hpp"
@@ -118,14 +117,7 @@ TEST_F(FindNonFinite, LooksBehindWhatIsQueued) {
   const DeviceTensor source(tensor, 0);
   cuda::check(cudaDeviceSynchronize(), "waiting for the tensors");
   const Stream stream;
-  auto pause = std::chrono::milliseconds(50);
-  cuda::check(cudaLaunchHostFunc(
-                  stream,
-                  [](void* duration) {
-                    std::this_thread::sleep_for(*static_cast<std::chrono::milliseconds*>(duration));
-                  },
-                  &pause),
-              "queueing a host function");
+  const BusyStream busy(stream, std::chrono::milliseconds(50));
   cuda::check(
       cudaMemcpyAsync(const_cast<void*>(target.view().data), source.view().data,
                       static_cast<std::size_t>(50 * 2 * 128) * 2, cudaMemcpyDeviceToDevice, stream),

@@ -48,14 +48,7 @@ TEST_F(ApiCudaExecution, RunsOnItsStream) {
   const DeviceOutput out(c.problem(), c.inputs.type);
   cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
   const Stream stream;
-  auto pause = std::chrono::milliseconds(100);
-  cuda::check(cudaLaunchHostFunc(
-                  stream,
-                  [](void* duration) {
-                    std::this_thread::sleep_for(*static_cast<std::chrono::milliseconds*>(duration));
-                  },
-                  &pause),
-              "queueing a host function");
+  const BusyStream busy(stream, std::chrono::milliseconds(100));
   const auto copy = [&](const DeviceTensor& to, const DeviceTensor& from, const TestTensor& host) {
     const TensorView view = host.view();
     const std::size_t bytes =

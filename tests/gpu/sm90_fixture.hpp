@@ -4,7 +4,9 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
@@ -56,6 +58,25 @@ class Stream {
 
  private:
   cudaStream_t stream_ = nullptr;
+};
+
+/// Keeps a stream busy for a while: whatever is queued behind waits. Outlives what it delays.
+class BusyStream {
+ public:
+  BusyStream(cudaStream_t stream, std::chrono::milliseconds duration) : duration_(duration) {
+    cuda::check(cudaLaunchHostFunc(
+                    stream,
+                    [](void* self) {
+                      std::this_thread::sleep_for(static_cast<BusyStream*>(self)->duration_);
+                    },
+                    this),
+                "queueing a host function");
+  }
+  BusyStream(const BusyStream&) = delete;
+  BusyStream& operator=(const BusyStream&) = delete;
+
+ private:
+  std::chrono::milliseconds duration_;
 };
 
 }  // namespace openvc::test

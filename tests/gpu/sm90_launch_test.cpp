@@ -26,24 +26,6 @@ AttentionCase with_columns(std::int64_t heads, std::int64_t queries, std::int64_
   return c;
 }
 
-/// Keeps a stream busy until told to stop: whatever is queued behind waits.
-class BusyStream {
- public:
-  explicit BusyStream(cudaStream_t stream, std::chrono::milliseconds duration)
-      : duration_(duration) {
-    cuda::check(cudaLaunchHostFunc(
-                    stream,
-                    [](void* self) {
-                      std::this_thread::sleep_for(static_cast<BusyStream*>(self)->duration_);
-                    },
-                    this),
-                "queueing a host function");
-  }
-
- private:
-  std::chrono::milliseconds duration_;
-};
-
 TEST_F(Sm90Launch, RunsRepeatBitForBit) {
   for (const Mask mask : {Mask::none, Mask::causal}) {
     AttentionCase c = with_columns(5, 2100, 2100);
