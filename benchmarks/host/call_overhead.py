@@ -25,7 +25,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import open_vc_attn
-from open_vc_attn import Numerics, _native, _openvc, attention, attention_fp8, prepare_fp8
+from open_vc_attn import Numerics, _native_options, _openvc, attention, attention_fp8, get_num_threads, prepare_fp8
 from open_vc_attn._torch_arrays import TORCH
 
 HEAD_DIM = 128
@@ -66,7 +66,7 @@ def layers(tokens: int, heads: int, device: torch.device) -> dict[str, Callable[
     )
     out = torch.empty_like(q)
     prepared = prepare_fp8(q, k, v)
-    attention(q, k, v)  # registers the operator
+    attention(q, k, v)
     heads_first = [x[None].transpose(1, 2) for x in (q, k, v)]
     on_gpu = device.type == "cuda"
 
@@ -78,14 +78,14 @@ def layers(tokens: int, heads: int, device: torch.device) -> dict[str, Callable[
             scratch[:] = [torch.empty(size, dtype=torch.uint8, device=device)]
         return scratch[0]
 
-    options = _native.native_options(False, None, "mid_window", None)
-    stream, _ = TORCH.execution(TORCH.origin(q))
+    options = _native_options.native_options(False, None, "mid_window", None)
+    stream, _ = TORCH.execution(TORCH.output_spec(q))
     binding = partial(
         _openvc.attention,
         *(TORCH.view(name, x) for name, x in (("q", q), ("k", k), ("v", v), ("out", out))),
         0,
         options,
-        _native.get_num_threads(),
+        get_num_threads(),
         stream,
         allocate if on_gpu else None,
     )

@@ -14,7 +14,6 @@ from ._attention import attention, exact_attention, is_supported
 from ._capture import Recording, capture
 from ._capture_file import Capture, load_capture
 from ._info import info
-from ._native import get_num_threads, set_num_threads
 from ._openvc import version as __version__
 from ._options import HeadPlan, Numerics, Support
 from ._prepared import (
@@ -24,6 +23,8 @@ from ._prepared import (
     prepare_fp8,
     prepare_v_repair,
 )
+from ._threads import get_num_threads, set_num_threads
+from ._torch_import import register_with_torch
 
 __all__ = [
     "Capture",
@@ -46,3 +47,5 @@ __all__ = [
     "prepare_v_repair",
     "set_num_threads",
 ]
+
+register_with_torch()

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, overload
 
 from . import _openvc
-from ._arrays import LAYOUT, Arrays, arrays_of, check_operands
-from ._native import get_num_threads, native_options
+from ._call import lse_shape, run_attention
+from ._frameworks import arrays_of, check_operands
+from ._native_options import native_options
 from ._options import KeyOrder, NumericsLike, Support, as_numerics, require_bool
+from ._threads import get_num_threads
 
-SUSPICIOUS_HEADS = 256
-LSE_DTYPE = "float32"
 EXACT_DTYPE = "float64"
 
 
@@ -88,11 +87,11 @@ def attention(
         RuntimeError: the CUDA driver reported an error.
     """
     arrays = arrays_of("q", q)
-    is_direct = arrays.is_direct(q, k, v)
-    if not is_direct:
+    can_skip_dispatcher = arrays.can_skip_dispatcher(q, k, v)
+    if not can_skip_dispatcher:
         check_operands(q, k, v)
     require_bool("return_lse", return_lse)
-    if arrays.name == "torch" and not is_direct:
+    if arrays.name == "torch" and not can_skip_dispatcher:
         from . import _torch_op
 
         if _torch_op.AVAILABLE:
@@ -102,28 +101,6 @@ def attention(
     options = native_options(causal, softmax_scale, key_order, numerics)
     out, lse = run_attention(arrays, q, k, v, options, return_lse)
     return (out, lse) if return_lse else out
-
-
-def run_attention(
-    arrays: Arrays, q: Any, k: Any, v: Any, options: _openvc.AttentionOptions, return_lse: bool
-) -> tuple[Any, Any]:
-    """Attention on checked operands: the output and the LSE, or None in its place."""
-    views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
-    origin = arrays.origin(q)
-    warn_about_layout(q.shape)
-    out = arrays.empty_like(q, origin)
-    lse, lse_address = (
-        arrays.empty(lse_shape(q.shape), LSE_DTYPE, origin) if return_lse else (None, 0)
-    )
-    _openvc.attention(
-        *views,
-        arrays.view("out", out),
-        lse_address,
-        options,
-        get_num_threads(),
-        *arrays.execution(origin),
-    )
-    return arrays.publish(out, origin), arrays.publish(lse, origin) if return_lse else None
 
 
 def _as_rows(rows: Any) -> list[int]:
@@ -137,23 +114,6 @@ def _as_rows(rows: Any) -> list[int]:
     if not indices:
         raise ValueError("rows is empty; name at least one query, or leave it out for all")
     return indices
-
-
-def warn_about_layout(query_shape: Sequence[int]) -> None:
-    """Warns of queries that look like [B, H, S, D], which would compute something else."""
-    *_, queries, heads, _ = query_shape
-    if heads > max(SUSPICIOUS_HEADS, queries):
-        warnings.warn(
-            f"q has shape {list(query_shape)}, which reads as {queries} tokens of {heads} heads: "
-            f"the layout is {LAYOUT}; transpose if it is heads first",
-            stacklevel=4,
-        )
-
-
-def lse_shape(query_shape: Sequence[int]) -> tuple[int, ...]:
-    """[H, Sq] of [Sq, H, D], [B, H, Sq] of [B, Sq, H, D]."""
-    *batch, queries, heads, _ = query_shape
-    return (*batch, heads, queries)
 
 
 def exact_attention(
@@ -196,10 +156,10 @@ def exact_attention(
     if outside:
         raise ValueError(f"rows has {outside[0]}; q has {queries} queries, counted from 0")
     shape = (*batch, len(indices), heads, channels)
-    origin = arrays.origin(q)
-    out, out_address = arrays.empty(shape, EXACT_DTYPE, origin)
+    spec = arrays.output_spec(q)
+    out, out_address = arrays.empty(shape, EXACT_DTYPE, spec)
     lse, lse_address = (
-        arrays.empty(lse_shape(shape), EXACT_DTYPE, origin) if return_lse else (None, 0)
+        arrays.empty(lse_shape(shape), EXACT_DTYPE, spec) if return_lse else (None, 0)
     )
     _openvc.exact_attention(
         arrays.view("q", q),
@@ -211,8 +171,8 @@ def exact_attention(
         options,
         get_num_threads(),
     )
-    out = arrays.publish(out, origin)
-    return (out, arrays.publish(lse, origin)) if return_lse else out
+    out = arrays.wrap_result(out, spec)
+    return (out, arrays.wrap_result(lse, spec)) if return_lse else out
 
 
 def is_supported(

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
 from . import _openvc
-from ._arrays import Arrays, Origin, check_operands
-from ._attention import LSE_DTYPE, lse_shape, warn_about_layout
-from ._native import get_num_threads, native_options
+from ._arrays import Arrays, OutputSpec
+from ._call import LSE_DTYPE, lse_shape, warn_about_layout
+from ._frameworks import check_operands
+from ._native_options import native_options
 from ._options import HeadPlan, KeyOrder, NumericsLike, as_budget, require_bool
+from ._threads import get_num_threads
 
 
 class Shapes(NamedTuple):
@@ -41,7 +43,7 @@ class PreparedFP8:
 
     _native: _openvc.Prepared = field()
     _arrays: Arrays = field()
-    _origin: Origin = field()
+    _spec: OutputSpec = field()
 
     @property
     def plans(self) -> list[HeadPlan]:
@@ -169,7 +171,7 @@ def attention_fp8(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
         raise ValueError(
             "return_lse needs inputs prepared for it: pass with_lse=True to the preparation"
         )
-    return prepared._arrays.call_opaque(_run, prepared, return_lse)
+    return prepared._arrays.call_untraced(_run, prepared, return_lse)
 
 
 def attention_v_repair(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
@@ -191,7 +193,7 @@ def _prepare(
     arrays = check_operands(q, k, v)
     require_bool("with_lse", with_lse)
     options = causal, softmax_scale, key_order, numerics
-    prepared: PreparedFP8 = arrays.call_opaque(
+    prepared: PreparedFP8 = arrays.call_untraced(
         _quantize, arrays, q, k, v, budget, with_lse, options
     )
     return prepared
@@ -206,7 +208,7 @@ def _quantize(
     with_lse: bool,
     options: tuple[Any, Any, Any, NumericsLike],
 ) -> PreparedFP8:
-    origin = arrays.origin(q)
+    spec = arrays.output_spec(q)
     warn_about_layout(tuple(q.shape))
     native = _openvc.prepare(
         arrays.view("q", q),
@@ -216,27 +218,27 @@ def _quantize(
         native_options(*options),
         with_lse,
         get_num_threads(),
-        *arrays.execution(origin),
+        *arrays.execution(spec),
     )
     return PreparedFP8(
         shapes=Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape)),
         dtype=arrays.dtype(q),
-        device=origin.device,
+        device=spec.device,
         _native=native,
         _arrays=arrays,
-        _origin=origin,
+        _spec=spec,
     )
 
 
 def _run(prepared: PreparedFP8, return_lse: bool) -> Any:
-    arrays, origin, shape = prepared._arrays, prepared._origin, prepared.shapes.q
-    out, _ = arrays.empty(shape, origin.dtype, origin)
+    arrays, spec, shape = prepared._arrays, prepared._spec, prepared.shapes.q
+    out, _ = arrays.empty(shape, spec.dtype, spec)
     lse, lse_address = (
-        arrays.empty(lse_shape(shape), LSE_DTYPE, origin) if return_lse else (None, 0)
+        arrays.empty(lse_shape(shape), LSE_DTYPE, spec) if return_lse else (None, 0)
     )
-    stream, _ = arrays.execution(origin)
+    stream, _ = arrays.execution(spec)
     _openvc.attention_prepared(
         prepared._native, arrays.view("out", out), lse_address, get_num_threads(), stream
     )
-    out = arrays.publish(out, origin)
-    return (out, arrays.publish(lse, origin)) if return_lse else out
+    out = arrays.wrap_result(out, spec)
+    return (out, arrays.wrap_result(lse, spec)) if return_lse else out

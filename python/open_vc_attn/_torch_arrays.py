@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from . import _openvc
-from ._arrays import ELEMENTS, RANKS, Arrays, Origin, unsupported_dtype
+from ._arrays import ELEMENTS, RANKS, Arrays, OutputSpec, unsupported_dtype
 
 _NAMES = {
     torch.bfloat16: "bfloat16",
@@ -63,8 +63,8 @@ class TorchArrays(Arrays):
     def device_name(self, array: Any) -> str:
         return str(array.device)
 
-    def origin(self, array: Any) -> Origin:
-        return Origin(self.dtype_name(array), array.device)
+    def output_spec(self, array: Any) -> OutputSpec:
+        return OutputSpec(self.dtype_name(array), array.device)
 
     def check(self, name: str, array: Any) -> None:
         if array.layout != torch.strided:
@@ -86,7 +86,7 @@ class TorchArrays(Arrays):
                 f"torch.no_grad() or torch.inference_mode(), or pass {name}.detach()"
             )
 
-    def is_direct(self, q: Any, k: Any, v: Any) -> bool:
+    def can_skip_dispatcher(self, q: Any, k: Any, v: Any) -> bool:
         # Compilers trace only as far as the next line.
         if _PLAIN_KEYS is None or torch.compiler.is_compiling():
             return False
@@ -130,15 +130,15 @@ class TorchArrays(Arrays):
             array.stride(),
         )
 
-    def empty(self, shape: tuple[int, ...], dtype: str, origin: Origin) -> tuple[Any, int]:
-        array = torch.empty(shape, dtype=_DTYPES[dtype], device=origin.device)
+    def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
+        array = torch.empty(shape, dtype=_DTYPES[dtype], device=spec.device)
         return array, array.data_ptr()
 
-    def empty_like(self, query: Any, origin: Origin) -> Any:
+    def empty_like(self, query: Any, spec: OutputSpec) -> Any:
         return torch.empty_like(query, memory_format=torch.contiguous_format)
 
-    def execution(self, origin: Origin) -> tuple[int, Callable[[int], Any] | None]:
-        device = origin.device
+    def execution(self, spec: OutputSpec) -> tuple[int, Callable[[int], Any] | None]:
+        device = spec.device
         if device.type == "cpu":
             return 0, None
         allocate = functools.partial(torch.empty, dtype=torch.uint8, device=device)
@@ -146,7 +146,7 @@ class TorchArrays(Arrays):
             return _current_raw_stream(device.index), allocate
         return torch.cuda.current_stream(device).cuda_stream, allocate
 
-    def call_opaque(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call_untraced(self, function: Callable[..., Any], *args: Any) -> Any:
         return _call_untraced(function, *args)
 
 

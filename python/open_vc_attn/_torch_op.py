@@ -6,7 +6,7 @@ registers them, which happens with the first torch tensor that the package sees.
 registration so that it also works while torch.compile traces that first call.
 
 torch's dispatcher takes longer than the rest of a short call, so attention() leaves the operators
-out where nothing of torch would see the call (TorchArrays.is_direct).
+out where nothing of torch would see the call (TorchArrays.can_skip_dispatcher).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from . import _openvc
-from ._attention import lse_shape, run_attention
-from ._native import CACHED_OPTIONS, native_options
+from ._call import lse_shape, run_attention
+from ._native_options import CACHED_OPTIONS, native_options
 from ._options import Numerics, as_softmax_scale, require_bool, require_one_of, KEY_ORDERS
-from ._torch_arrays import TORCH as TORCH
+from ._torch_arrays import TORCH
 
 AVAILABLE = hasattr(torch.library, "register_fake")
 """Operators with fake kernels need torch 2.4; older versions call the library directly."""

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention on checked operands of any framework: what attention() and the torch operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _openvc
+from ._arrays import LAYOUT, Arrays
+from ._threads import get_num_threads
+from ._warnings import warn_user
+
+SUSPICIOUS_HEADS = 256
+LSE_DTYPE = "float32"
+
+
+def run_attention(
+    arrays: Arrays, q: Any, k: Any, v: Any, options: _openvc.AttentionOptions, return_lse: bool
+) -> tuple[Any, Any]:
+    """Attention on checked operands: the output and the LSE, or None in its place."""
+    views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
+    spec = arrays.output_spec(q)
+    warn_about_layout(q.shape)
+    out = arrays.empty_like(q, spec)
+    lse, lse_address = (
+        arrays.empty(lse_shape(q.shape), LSE_DTYPE, spec) if return_lse else (None, 0)
+    )
+    _openvc.attention(
+        *views,
+        arrays.view("out", out),
+        lse_address,
+        options,
+        get_num_threads(),
+        *arrays.execution(spec),
+    )
+    return arrays.wrap_result(out, spec), arrays.wrap_result(lse, spec) if return_lse else None
+
+
+def warn_about_layout(query_shape: Sequence[int]) -> None:
+    """Warns of queries that look like [B, H, S, D], which would compute something else."""
+    *_, queries, heads, _ = query_shape
+    if heads > max(SUSPICIOUS_HEADS, queries):
+        warn_user(
+            f"q has shape {list(query_shape)}, which reads as {queries} tokens of {heads} heads: "
+            f"the layout is {LAYOUT}; transpose if it is heads first"
+        )
+
+
+def lse_shape(query_shape: Sequence[int]) -> tuple[int, ...]:
+    """[H, Sq] of [Sq, H, D], [B, H, Sq] of [B, Sq, H, D]."""
+    *batch, queries, heads, _ = query_shape
+    return (*batch, heads, queries)

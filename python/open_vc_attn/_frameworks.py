@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which framework the arguments of a call belong to, and whether they fit each other.
+
+No framework is imported here. One is only looked up among the modules that are loaded already: a
+caller that passes a torch tensor has imported torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ._arrays import LAYOUT, RANKS, Arrays
+from ._dlpack_arrays import DLPACK
+from ._numpy_arrays import NUMPY
+
+
+def arrays_of(name: str, array: Any) -> Arrays:
+    """The framework of one argument."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        from ._torch_arrays import TORCH
+
+        return TORCH
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.ndarray):
+        return NUMPY
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return DLPACK
+    raise TypeError(
+        f"{name} must be a torch tensor, a numpy array or another DLPack array of layout {LAYOUT}, "
+        f"not {type(array).__name__}"
+    )
+
+
+def check_operands(q: Any, k: Any, v: Any) -> Arrays:
+    """The framework of Q, K and V, which must agree in framework, rank, dtype and device.
+
+    Sizes are checked by the C++ library, which needs no framework for it.
+    """
+    arrays = arrays_of("q", q)
+    if arrays.can_skip_dispatcher(q, k, v):
+        return arrays
+    named = (("q", q), ("k", k), ("v", v))
+    frameworks = [arrays_of(name, array) for name, array in named]
+    if any(other is not arrays for other in frameworks):
+        raise TypeError(
+            "q, k and v must come from one framework, not "
+            + ", ".join(framework.name for framework in frameworks)
+        )
+    for name, array in named:
+        arrays.check(name, array)
+    ranks = [len(array.shape) for _, array in named]
+    if ranks[0] not in RANKS or _differ(ranks):
+        raise ValueError(
+            f"q, k and v must all have layout {LAYOUT}, not shapes "
+            + ", ".join(str(tuple(array.shape)) for _, array in named)
+        )
+    dtypes = [arrays.dtype_name(array) for _, array in named]
+    if _differ(dtypes):
+        raise TypeError(
+            f"q, k and v must have one element type, not {', '.join(dtypes)}: "
+            "cast them to the one that the output should have"
+        )
+    devices = [arrays.device_name(array) for _, array in named]
+    if _differ(devices):
+        raise ValueError(f"q, k and v must be on one device, not {', '.join(devices)}: move them")
+    return arrays
+
+
+def _differ(values: list[Any]) -> bool:
+    return any(value != values[0] for value in values)

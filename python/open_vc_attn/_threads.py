@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How many threads calls on CPU tensors use."""
+
+from __future__ import annotations
+
+from . import _openvc
+
+_threads = 0
+
+
+def set_num_threads(threads: int) -> None:
+    """Sets how many threads calls on CPU tensors use from now on, in the whole process.
+
+    The number never changes a result.
+
+    Args:
+        threads: 1 to 4096, or 0 for all CPUs that the process may use (the default).
+
+    Raises:
+        TypeError: `threads` is no int.
+        ValueError: `threads` is out of that range.
+    """
+    global _threads
+    if isinstance(threads, bool) or not isinstance(threads, int):
+        raise TypeError(f"threads must be an int, not {threads!r}")
+    if not 0 <= threads <= _openvc.MAX_THREADS:
+        raise ValueError(
+            f"threads must be 0 (all CPUs) to {_openvc.MAX_THREADS}, not {threads}"
+        )
+    _threads = threads
+
+
+def get_num_threads() -> int:
+    """The number last given to set_num_threads(); 0 stands for all CPUs of the process."""
+    return _threads
