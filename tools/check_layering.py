@@ -8,9 +8,10 @@ violation with file, line, arrow and rule.
 
 import re
 import sys
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Iterator, NamedTuple
+from typing import NamedTuple
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".hpp", ".h", ".cpp", ".cuh", ".cu", ".inc"}

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import open_vc_attn
 import torch
 from accuracy import ExactRows
 from contender_names import OPENVC_CALL, OPENVC_KERNEL
@@ -25,6 +24,8 @@ from paired_timing import (
     warm_up,
 )
 from results import DeviceLost, Results
+
+import open_vc_attn
 
 FIRST_USE_SECONDS = 60.0  # a contender that takes longer hangs; FlashAttention-4 compiles
 WARM_UP_SECONDS = 1.0

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -139,7 +140,7 @@ def _time_block(
     begin = time.perf_counter()
     events[-1].synchronize()
     end = time.perf_counter()
-    times = [a.elapsed_time(b) / group for a, b in zip(events, events[1:], strict=False)]
+    times = [a.elapsed_time(b) / group for a, b in itertools.pairwise(events)]
     timing.launches += times
     timing.round_medians.append(median(times))
     timing.periods.append((begin, end))

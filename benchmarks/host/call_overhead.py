@@ -25,7 +25,15 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import open_vc_attn
-from open_vc_attn import Numerics, _native_options, _openvc, attention, attention_fp8, get_num_threads, prepare_fp8
+from open_vc_attn import (
+    Numerics,
+    _native_options,
+    _openvc,
+    attention,
+    attention_fp8,
+    get_num_threads,
+    prepare_fp8,
+)
 from open_vc_attn._torch_arrays import TORCH
 
 HEAD_DIM = 128

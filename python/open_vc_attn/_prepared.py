@@ -233,9 +233,7 @@ def _quantize(
 def _run(prepared: PreparedFP8, return_lse: bool) -> Any:
     arrays, spec, shape = prepared._arrays, prepared._spec, prepared.shapes.q
     out, _ = arrays.empty(shape, spec.dtype, spec)
-    lse, lse_address = (
-        arrays.empty(lse_shape(shape), LSE_DTYPE, spec) if return_lse else (None, 0)
-    )
+    lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, spec) if return_lse else (None, 0)
     stream, _ = arrays.execution(spec)
     _openvc.attention_prepared(
         prepared._native, arrays.view("out", out), lse_address, get_num_threads(), stream

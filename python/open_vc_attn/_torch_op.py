@@ -19,7 +19,7 @@ import torch
 from . import _openvc
 from ._call import lse_shape, run_attention
 from ._native_options import CACHED_OPTIONS, native_options
-from ._options import Numerics, as_softmax_scale, require_bool, require_one_of, KEY_ORDERS
+from ._options import KEY_ORDERS, Numerics, as_softmax_scale, require_bool, require_one_of
 from ._torch_arrays import TORCH
 
 AVAILABLE = hasattr(torch.library, "register_fake")

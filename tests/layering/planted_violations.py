@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-import check_layering  # noqa: E402
+import check_layering
 
 HEADERS = (
     "include/openvc/status.hpp",

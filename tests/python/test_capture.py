@@ -316,7 +316,7 @@ def test_heads_that_a_call_lacks(model, tmp_path):
         capture(model, tokens(), out=tmp_path, heads=[0, 7])
     q = torch.zeros(1, 2, 4, 8)
     with (
-        pytest.raises(ValueError, match="from 0 to 0, not 1: k of layer 0 has 1 head$"),
+        pytest.raises(ValueError, match=r"from 0 to 0, not 1: k of layer 0 has 1 head$"),
         capture(out=tmp_path, heads=[1]) as recording,
     ):
         recording.record(q, q[:, :1], q[:, :1])

@@ -7,10 +7,10 @@ import pytest
 from conftest import random_qkv, relative_l2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_safetensors import EXAMPLE
 
 import open_vc_attn
 from open_vc_attn import Numerics, _safetensors
-from test_safetensors import EXAMPLE
 
 SCALE = 128**-0.5
 END_TO_END = 1e-3

@@ -10,9 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "h200"))
 
-import report  # noqa: E402
-from contender_names import CUDNN_BF16, OPENVC_CALL, OPENVC_KERNEL  # noqa: E402
-from summary import crossover_tokens, summarize  # noqa: E402
+import report
+from contender_names import CUDNN_BF16, OPENVC_CALL, OPENVC_KERNEL
+from summary import crossover_tokens, summarize
 
 FA3 = "FlashAttention-3 BF16"
 FA3_FP8 = "FlashAttention-3 FP8"

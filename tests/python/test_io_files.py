@@ -32,17 +32,13 @@ SHAPES = [(), (0,), (1,), (7,), (3, 0, 2), (2, 3, 4)]
 @pytest.fixture
 def copy_tensor_file(tmp_path):
     """Copies a file through the C++ reader and writer; returns (path of the copy, error text)."""
-    tool = pathlib.Path(
-        os.environ.get("OPENVC_BUILD_DIR", ""), "tests", "copy_tensor_file"
-    )
+    tool = pathlib.Path(os.environ.get("OPENVC_BUILD_DIR", ""), "tests", "copy_tensor_file")
     if not os.environ.get("OPENVC_BUILD_DIR") or not tool.exists():
         pytest.skip("OPENVC_BUILD_DIR names no build with the C++ tests")
 
     def copy(source, suffix):
         copied = tmp_path / f"copied{suffix}"
-        result = subprocess.run(
-            [tool, source, copied], check=False, capture_output=True, text=True
-        )
+        result = subprocess.run([tool, source, copied], check=False, capture_output=True, text=True)
         assert (result.returncode == 0) == copied.exists()
         return copied, result.stderr
 
@@ -50,9 +46,7 @@ def copy_tensor_file(tmp_path):
 
 
 def array_of(dtype, shape):
-    raw = numpy.random.default_rng(0).bytes(
-        int(numpy.prod(shape)) * numpy.dtype(dtype).itemsize
-    )
+    raw = numpy.random.default_rng(0).bytes(int(numpy.prod(shape)) * numpy.dtype(dtype).itemsize)
     if numpy.dtype(dtype) == bool:
         raw = bytes(byte & 1 for byte in raw)
     return numpy.frombuffer(raw, dtype).reshape(shape)

@@ -431,7 +431,7 @@ def test_study_of_a_causal_call_leaves_repair_out(tmp_path):
 class Outline(html.parser.HTMLParser):
     """Checks that elements are closed in order, and collects the attributes that load something."""
 
-    VOID = {"meta", "br"}
+    VOID = frozenset({"meta", "br"})
 
     def __init__(self):
         super().__init__()

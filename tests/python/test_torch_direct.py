@@ -55,7 +55,8 @@ def test_same_bits_as_the_operator(monkeypatch, operator_calls, dtype, batch, op
     monkeypatch.setattr(type(TORCH), "can_skip_dispatcher", lambda *_: False)
     through_operator = attention(*inputs, return_lse=True, **options)
     assert len(operator_calls) == 1
-    for found, expected in zip((*direct, alone), (*through_operator, through_operator[0])):
+    wanted = (*through_operator, through_operator[0])
+    for found, expected in zip((*direct, alone), wanted, strict=True):
         assert (found.shape, found.stride(), found.dtype) == (
             expected.shape,
             expected.stride(),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -125,9 +126,7 @@ class ControlFlow:
 
     def passages(self, region: set[int]) -> list[list[int]]:
         """The ways through a region, fewest instructions first; nested loops are passed once."""
-        entries = [
-            b for b in region if any(p not in region for p in self.predecessors[b])
-        ]
+        entries = [b for b in region if any(p not in region for p in self.predecessors[b])]
         ways: list[list[int]] = []
         pending = [[entry] for entry in entries]
         while pending:
@@ -152,7 +151,7 @@ def _split(function: Function) -> list[Block]:
     ordered = sorted(s for s in starts if s < len(instructions))
     number = {start: index for index, start in enumerate(ordered)}
     blocks = []
-    for start, end in zip(ordered, [*ordered[1:], len(instructions)]):
+    for start, end in itertools.pairwise([*ordered, len(instructions)]):
         last = instructions[end - 1]
         successors = []
         if last.opcode in _BRANCHES:

@@ -79,10 +79,11 @@ def print_text(kernels: dict[str, Function]) -> None:
     for name, function in kernels.items():
         loops = find_main_loops(function)
         rows = [HEADINGS, *table_rows(loops)]
-        widths = [max(map(len, column)) for column in zip(*rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         print(f"{name}: {resources(function)}")
         for row in rows:
-            print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
+            cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            print("  " + "  ".join(cells))
         found = violations(function, budget) if name in budget["kernels"] else ["no budget"]
         for violation in found:
             print(f"  {violation}")

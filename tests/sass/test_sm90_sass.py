@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from budget import kernel_violations, load_budget, loop_violations, violations
 from disassembly import Function, Instruction, disassemble
 from main_loop import find_main_loops, kernel_name
