@@ -7,7 +7,7 @@ include(GoogleTest)
 #
 # One GoogleTest executable per folder, from all its .cpp, .c and .cu files, each of its tests
 # registered with ctest. Tests are named <something>_test.cpp; other sources are helpers of the same
-# folder. A folder without sources makes no target. PROPERTIES go to every test.
+# folder. PROPERTIES go to every test.
 function(openvc_add_unit_test folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;LABEL" "PROPERTIES;LIBRARIES")
   if(NOT arg_LABEL)
@@ -18,9 +18,6 @@ function(openvc_add_unit_test folder)
     list(APPEND patterns "${folder}/*.cu")
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
-  if(NOT sources)
-    return()
-  endif()
   if(arg_TARGET)
     set(target ${arg_TARGET})
   else()
