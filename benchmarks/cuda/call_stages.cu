@@ -52,7 +52,7 @@ void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {
     fill_normal<<<1024, 256>>>(reinterpret_cast<std::uint16_t*>(buffer.get()), elements, ++seed);
     return TensorView{buffer.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
   };
-  prepare::Request request;
+  schedule::PrepareRequest request;
   request.q = view(q);
   request.k = view(k);
   request.v = view(v);
@@ -60,13 +60,9 @@ void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {
   request.problem.queries = request.problem.keys = tokens;
   request.softmax_scale = 0.08838834764831845f;
   request.numerics.max_extra_steps = steps;
-  schedule::PreparedView inputs;
-  inputs.problem = request.problem;
-  inputs.max_extra_steps = steps;
-  inputs.layout = schedule::prepared_layout(request.problem, steps, false);
-  const Buffer block(inputs.layout.bytes);
+  const Buffer block(schedule::prepared_layout(request).bytes);
   const Buffer workspace(prepare::workspace_bytes(request));
-  inputs.data = block.get();
+  const schedule::PreparedView inputs = schedule::prepared_view(request, block.get());
   const MutableTensorView out{
       o.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
   const auto preparation = [&](cudaStream_t stream) {

@@ -88,20 +88,17 @@ struct Prepared {
       t.strides = contiguous_strides(t.shape);
       return t;
     };
-    cpu::PrepareRequest request{.q = view(q, p.queries),
-                                .k = view(k, p.keys),
-                                .v = view(v, p.keys),
-                                .problem = p,
-                                .softmax_scale = c.softmax_scale,
-                                .with_log_sum_exp = c.log_sum_exp};
+    schedule::PrepareRequest request{.q = view(q, p.queries),
+                                     .k = view(k, p.keys),
+                                     .v = view(v, p.keys),
+                                     .problem = p,
+                                     .softmax_scale = c.softmax_scale,
+                                     .with_log_sum_exp = c.log_sum_exp};
     request.numerics.max_extra_steps = c.max_extra_steps;
     request.numerics.score_error_target = c.score_error_target;
     request.numerics.tail_correction = c.tail;
     request.numerics.rotation = Choice::never;
-    host.problem = p;
-    host.max_extra_steps = c.max_extra_steps;
-    host.with_log_sum_exp = c.log_sum_exp;
-    host.layout = schedule::prepared_layout(p, c.max_extra_steps, c.log_sum_exp);
+    host = schedule::prepared_view(request, nullptr);
     storage.resize(host.layout.bytes + schedule::kSectionAlignment);
     auto* block = storage.data() +
                   (schedule::kSectionAlignment -

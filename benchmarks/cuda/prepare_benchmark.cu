@@ -93,7 +93,7 @@ void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, 
     fill_normal<<<1024, 256>>>(buffer.get<std::uint16_t>(), elements, ++seed);
     return TensorView{buffer.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
   };
-  prepare::Request request;
+  schedule::PrepareRequest request;
   request.q = view(q);
   request.k = view(k);
   request.v = view(v);
@@ -102,8 +102,7 @@ void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, 
   request.problem.repair_rows = numerics::repair_row_count(options.repair, tokens);
   request.softmax_scale = 0.08838834764831845f;
   request.numerics.max_extra_steps = options.steps;
-  const auto layout =
-      schedule::prepared_layout(request.problem, request.numerics.max_extra_steps, false);
+  const auto layout = schedule::prepared_layout(request);
   const Buffer block(layout.bytes);
   const Buffer workspace(prepare::workspace_bytes(request));
   prepare::launch(request, block.get(), workspace.get(), nullptr);

@@ -34,22 +34,23 @@ api::Verdict validate_call(const TensorView& q, const TensorView& k, const Tenso
   return api::validate_options(options);
 }
 
-api::Call make_call(const TensorView& q, const TensorView& k, double budget,
-                    const AttentionOptions& options, bool with_log_sum_exp) {
-  api::Call call;
-  call.device = q.device;
-  call.type = q.type;
-  call.problem.batch = q.shape[kBatch];
-  call.problem.heads = q.shape[kHead];
-  call.problem.queries = q.shape[kSequence];
-  call.problem.keys = k.shape[kSequence];
-  call.problem.repair_rows = numerics::repair_row_count(budget, k.shape[kSequence]);
-  call.problem.mask = options.mask;
-  call.problem.key_order = options.key_order;
-  call.softmax_scale = options.softmax_scale.value_or(static_cast<float>(default_softmax_scale(q)));
-  call.numerics = options.numerics;
-  call.with_log_sum_exp = with_log_sum_exp;
-  return call;
+schedule::PrepareRequest make_request(const TensorView& q, const TensorView& k, const TensorView& v,
+                                      double budget, const AttentionOptions& options,
+                                      bool with_log_sum_exp) {
+  return {
+      .q = q,
+      .k = k,
+      .v = v,
+      .problem = {.batch = q.shape[kBatch],
+                  .heads = q.shape[kHead],
+                  .queries = q.shape[kSequence],
+                  .keys = k.shape[kSequence],
+                  .repair_rows = numerics::repair_row_count(budget, k.shape[kSequence]),
+                  .mask = options.mask,
+                  .key_order = options.key_order},
+      .softmax_scale = options.softmax_scale.value_or(static_cast<float>(default_softmax_scale(q))),
+      .numerics = options.numerics,
+      .with_log_sum_exp = with_log_sum_exp};
 }
 
 /// Turns a failed allocation into the library's own exception, with the way out.
@@ -72,22 +73,19 @@ auto translating_bad_alloc(const Work& work) {
   }
 }
 
-Prepared prepare_validated(const TensorView& q, const TensorView& k, const TensorView& v,
-                           double budget, const AttentionOptions& options, bool with_log_sum_exp,
-                           const Execution& execution) {
-  const api::Call call = make_call(q, k, budget, options, with_log_sum_exp);
-  const api::BackendChoice choice = api::choose_backend(call, api::backends());
+Prepared prepare_validated(const schedule::PrepareRequest& request, const Execution& execution) {
+  const api::BackendChoice choice = api::choose_backend(request, api::backends());
   if (choice.backend == nullptr) throw Error(ErrorCode::unsupported, choice.reason);
   return translating_bad_alloc([&] {
     if (api::finite_check_enabled()) {
-      const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
+      const NamedTensor inputs[] = {{"q", request.q}, {"k", request.k}, {"v", request.v}};
       api::check_finite(*choice.backend, inputs, execution);
     }
     auto impl = std::make_shared<Prepared::Impl>();
     impl->backend = choice.backend;
-    impl->type = q.type;
-    impl->device = q.device;
-    choice.backend->prepare(call, {q, k, v}, execution, *impl);
+    impl->type = request.q.type;
+    impl->device = request.q.device;
+    choice.backend->prepare(request, execution, *impl);
     return Prepared(std::move(impl));
   });
 }
@@ -147,7 +145,7 @@ Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorVi
   require(validate_call(q, k, v, options));
   require(api::validate_repair(budget, options));
   require(api::validate_execution(execution));
-  return prepare_validated(q, k, v, budget, options, with_log_sum_exp, execution);
+  return prepare_validated(make_request(q, k, v, budget, options, with_log_sum_exp), execution);
 }
 
 void attention_prepared(const Prepared& prepared, const MutableTensorView& out, float* log_sum_exp,
@@ -174,7 +172,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                    q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence], inputs));
   require(api::validate_execution(execution));
   const Prepared prepared =
-      prepare_validated(q, k, v, 0.0, options, log_sum_exp != nullptr, execution);
+      prepare_validated(make_request(q, k, v, 0.0, options, log_sum_exp != nullptr), execution);
   run_validated(prepared.impl(), out, log_sum_exp, execution);
 }
 
@@ -208,7 +206,7 @@ Support is_supported(const TensorView& q, const TensorView& k, const TensorView&
   if (const api::Verdict verdict = validate_call(q, k, v, options))
     return {false, verdict->message};
   const api::BackendChoice choice =
-      api::choose_backend(make_call(q, k, 0.0, options, false), api::backends());
+      api::choose_backend(make_request(q, k, v, 0.0, options, false), api::backends());
   return {choice.backend != nullptr, choice.reason};
 }
 

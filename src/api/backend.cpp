@@ -8,8 +8,7 @@
 
 namespace openvc::api {
 
-// One line per backend. CUDA backends stand in front of each other in order of architecture; a
-// device has at most one that accepts it.
+// One line per backend; a device has at most one that accepts it.
 std::span<const Backend* const> backends() {
   static constexpr const Backend* kBackends[] = {
     &kCpuBackend,
@@ -20,18 +19,20 @@ std::span<const Backend* const> backends() {
   return kBackends;
 }
 
-BackendChoice choose_backend(const Call& call, std::span<const Backend* const> candidates) {
+BackendChoice choose_backend(const schedule::PrepareRequest& request,
+                             std::span<const Backend* const> candidates) {
+  const Device device = request.q.device;
   std::string reasons;
   bool any = false;
   for (const Backend* backend : candidates) {
-    if (backend->device != call.device.type) continue;
+    if (backend->device != device.type) continue;
     any = true;
-    const std::string reason = backend->refusal(call);
+    const std::string reason = backend->refusal(request);
     if (reason.empty()) return {backend, {}};
     reasons += (reasons.empty() ? "" : " ") + std::string(backend->name) + ": " + reason;
   }
   if (any) return {nullptr, reasons};
-  return {nullptr, "q, k, v: device " + describe(call.device) +
+  return {nullptr, "q, k, v: device " + describe(device) +
                        ", but this build has no backend for it. Move the tensors to the CPU, or "
                        "build with -DOPENVC_CUDA=ON."};
 }

@@ -9,26 +9,10 @@
 #include "openvc/attention.hpp"
 #include "openvc/options.hpp"
 #include "openvc/tensor_view.hpp"
-#include "schedule/problem.hpp"
+#include "schedule/prepare_request.hpp"
 
 // The backends of this build, as a table of functions, and the choice among them.
 namespace openvc::api {
-
-/// A validated call, as much of it as decides which backend can serve it.
-struct Call {
-  Device device{};
-  ElementType type = ElementType::bfloat16;
-  schedule::Problem problem{};
-  float softmax_scale = 1.0f;
-  NumericOptions numerics{};
-  bool with_log_sum_exp = false;
-};
-
-struct Inputs {
-  const TensorView& q;
-  const TensorView& k;
-  const TensorView& v;
-};
 
 /// One backend. A function pointer per verb; no state.
 struct Backend {
@@ -38,10 +22,10 @@ struct Backend {
 
   /// One line for info(): instruction set or architecture images.
   std::string (*detail)();
-  /// Empty if the backend can serve the call, else why not and what to do.
-  std::string (*refusal)(const Call& call);
+  /// Empty if the backend can serve the request, else why not and what to do. Reads no pointer.
+  std::string (*refusal)(const schedule::PrepareRequest& request);
   /// Fills view, memory and plans; the caller has set the other fields.
-  void (*prepare)(const Call& call, const Inputs& inputs, const Execution& execution,
+  void (*prepare)(const schedule::PrepareRequest& request, const Execution& execution,
                   Prepared::Impl& prepared);
   void (*run)(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
               const Execution& execution);
@@ -55,12 +39,13 @@ struct Backend {
 /// All backends of this build, in order of preference per device.
 std::span<const Backend* const> backends();
 
-/// The backend that serves a call, or why none does. A pure function of the call and the build.
+/// The backend that serves a request, or why none does.
 struct BackendChoice {
   const Backend* backend = nullptr;
   std::string reason;  ///< only without a backend
 };
-BackendChoice choose_backend(const Call& call, std::span<const Backend* const> candidates);
+BackendChoice choose_backend(const schedule::PrepareRequest& request,
+                             std::span<const Backend* const> candidates);
 
 extern const Backend kCpuBackend;
 extern const Backend kSm90Backend;  // where the build has it: OPENVC_WITH_SM90

@@ -28,29 +28,14 @@ std::shared_ptr<std::byte> allocate(std::size_t bytes) {
 
 std::string detail() { return std::string("SIMD target ") + cpu::simd_target(); }
 
-std::string refusal(const Call&) { return {}; }
+std::string refusal(const schedule::PrepareRequest&) { return {}; }
 
-void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
+void prepare(const schedule::PrepareRequest& request, const Execution& execution,
              Prepared::Impl& prepared) {
-  cpu::PrepareRequest request;
-  request.q = inputs.q;
-  request.k = inputs.k;
-  request.v = inputs.v;
-  request.problem = call.problem;
-  request.softmax_scale = call.softmax_scale;
-  request.numerics = call.numerics;
-  request.with_log_sum_exp = call.with_log_sum_exp;
-
-  schedule::PreparedView& view = prepared.view;
-  view.problem = call.problem;
-  view.max_extra_steps = call.numerics.max_extra_steps;
-  view.with_log_sum_exp = call.with_log_sum_exp;
-  view.layout =
-      schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
-  prepared.memory_bytes = view.layout.bytes;
+  prepared.memory_bytes = schedule::prepared_layout(request).bytes;
   prepared.memory = allocate(prepared.memory_bytes);
-  view.data = prepared.memory.get();
-  prepared.plans.resize(static_cast<std::size_t>(call.problem.batch_heads()));
+  prepared.view = schedule::prepared_view(request, prepared.memory.get());
+  prepared.plans.resize(static_cast<std::size_t>(request.problem.batch_heads()));
   cpu::prepare(request, prepared.memory.get(), prepared.plans, cpu::shared_pool(execution.threads));
 }
 

@@ -52,9 +52,9 @@ CudaDeviceInfo device_info(int index) {
     const cuda::DeviceInfo& device = cuda::device_info(index);
     result.name = device.name;
     result.compute_capability = std::to_string(device.major) + "." + std::to_string(device.minor);
-    api::Call call;
-    call.device = {DeviceType::cuda, index};
-    const api::BackendChoice choice = api::choose_backend(call, api::backends());
+    schedule::PrepareRequest request;
+    request.q.device = {DeviceType::cuda, index};
+    const api::BackendChoice choice = api::choose_backend(request, api::backends());
     if (choice.backend != nullptr) result.backend = choice.backend->name;
     result.refusal = choice.reason;
   } catch (const Error& error) {

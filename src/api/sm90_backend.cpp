@@ -20,46 +20,33 @@ namespace {
 /// What a preparation leaves besides the block. The plans of the heads are in its workspace, behind
 /// the block in one allocation, where nobody waits for them unless asked.
 struct Preparation {
-  cuda::prepare::Request request;
+  schedule::PrepareRequest request;
   std::byte* workspace = nullptr;
   void* stream = nullptr;
 };
 
 std::string detail() { return "image sm_90a"; }
 
-std::string refusal(const Call& call) {
-  if (call.type == ElementType::float32) {
+std::string refusal(const schedule::PrepareRequest& request) {
+  if (request.q.type == ElementType::float32) {
     return "q, k, v: element type float32; on CUDA devices expected bfloat16 or float16. Convert "
            "the tensors.";
   }
-  const cuda::DeviceInfo& device = cuda::device_info(call.device.index);
+  const cuda::DeviceInfo& device = cuda::device_info(request.q.device.index);
   return cuda::sm90::refusal(device.major, device.minor);
 }
 
 static_assert(cuda::kMemoryAlignment % schedule::kSectionAlignment == 0);
 
-void prepare(const Call& call, const Inputs& inputs, const Execution& execution,
+void prepare(const schedule::PrepareRequest& request, const Execution& execution,
              Prepared::Impl& prepared) {
   auto state = std::make_shared<Preparation>();
-  cuda::prepare::Request& request = state->request;
-  request.q = inputs.q;
-  request.k = inputs.k;
-  request.v = inputs.v;
-  request.problem = call.problem;
-  request.softmax_scale = call.softmax_scale;
-  request.numerics = call.numerics;
-  request.with_log_sum_exp = call.with_log_sum_exp;
-
-  schedule::PreparedView& view = prepared.view;
-  view.problem = call.problem;
-  view.max_extra_steps = call.numerics.max_extra_steps;
-  view.with_log_sum_exp = call.with_log_sum_exp;
-  view.layout =
-      schedule::prepared_layout(call.problem, view.max_extra_steps, view.with_log_sum_exp);
-  prepared.memory_bytes = view.layout.bytes + cuda::prepare::workspace_bytes(request);
-  prepared.memory = cuda::allocate(prepared.memory_bytes, call.device.index, execution);
-  view.data = prepared.memory.get();
-  state->workspace = prepared.memory.get() + view.layout.bytes;
+  state->request = request;
+  const std::size_t block_bytes = schedule::prepared_layout(request).bytes;
+  prepared.memory_bytes = block_bytes + cuda::prepare::workspace_bytes(request);
+  prepared.memory = cuda::allocate(prepared.memory_bytes, request.q.device.index, execution);
+  prepared.view = schedule::prepared_view(request, prepared.memory.get());
+  state->workspace = prepared.memory.get() + block_bytes;
   state->stream = execution.stream;
   cuda::prepare::launch(request, prepared.memory.get(), state->workspace, execution.stream);
   prepared.state = std::move(state);

@@ -29,7 +29,7 @@ std::int64_t heads_per_round(const schedule::Problem& problem) {
 /// Prepares the heads [first, first + count).
 class Round {
  public:
-  Round(const PrepareRequest& request, const BlockWriter& writer, std::int64_t first,
+  Round(const schedule::PrepareRequest& request, const BlockWriter& writer, std::int64_t first,
         std::int64_t count, ThreadPool& pool)
       : request_(request), writer_(writer), first_(first), count_(count), pool_(pool) {}
 
@@ -88,7 +88,7 @@ class Round {
     });
   }
 
-  const PrepareRequest& request_;
+  const schedule::PrepareRequest& request_;
   const BlockWriter& writer_;
   std::int64_t first_;
   std::int64_t count_;
@@ -99,10 +99,9 @@ class Round {
 
 }  // namespace
 
-void prepare(const PrepareRequest& request, std::byte* block, std::span<HeadPlan> plans,
+void prepare(const schedule::PrepareRequest& request, std::byte* block, std::span<HeadPlan> plans,
              ThreadPool& pool) {
-  const schedule::PreparedLayout layout = schedule::prepared_layout(
-      request.problem, request.numerics.max_extra_steps, request.with_log_sum_exp);
+  const schedule::PreparedLayout layout = schedule::prepared_layout(request);
   const BlockWriter writer(request, layout, block);
   RowTiles tiles(pool.size());
   const std::int64_t heads = request.problem.batch_heads();

@@ -37,7 +37,7 @@ void plan_values(const HeadStatistics& statistics, std::int64_t keys, const Nume
   }
 }
 
-float predict_flush(const PrepareRequest& request, std::int64_t head,
+float predict_flush(const schedule::PrepareRequest& request, std::int64_t head,
                     const numerics::ScoreStatistics& statistics,
                     const numerics::ScorePlan& scores) {
   const schedule::Problem& problem = request.problem;
@@ -68,7 +68,7 @@ float predict_flush(const PrepareRequest& request, std::int64_t head,
 
 }  // namespace
 
-HeadRecipe plan_head(const PrepareRequest& request, std::int64_t head,
+HeadRecipe plan_head(const schedule::PrepareRequest& request, std::int64_t head,
                      const HeadStatistics& statistics, HeadPlan& plan) {
   HeadRecipe recipe;
   numerics::ScorePlan& scores = recipe.scores;

@@ -12,7 +12,7 @@ namespace openvc::cpu {
 
 /// Decides how a head is quantised. `head` counts over batch * heads; a few rows of its Q and K are
 /// read again. Fills `plan` with what the public interface tells about it.
-HeadRecipe plan_head(const PrepareRequest& request, std::int64_t head,
+HeadRecipe plan_head(const schedule::PrepareRequest& request, std::int64_t head,
                      const HeadStatistics& statistics, HeadPlan& plan);
 
 }  // namespace openvc::cpu

@@ -81,8 +81,8 @@ void write_score_rows(const RowTile& tile, int count, float multiplier,
 
 }  // namespace
 
-BlockWriter::BlockWriter(const PrepareRequest& request, const schedule::PreparedLayout& layout,
-                         std::byte* block)
+BlockWriter::BlockWriter(const schedule::PrepareRequest& request,
+                         const schedule::PreparedLayout& layout, std::byte* block)
     : request_(request), layout_(layout), block_(block) {}
 
 std::uint8_t* BlockWriter::key_row(std::int64_t head, std::int64_t row) const {

@@ -26,7 +26,7 @@ struct HeadRecipe {
 /// batch * heads. Every byte of a section belongs to exactly one call, padding included.
 class BlockWriter {
  public:
-  BlockWriter(const PrepareRequest& request, const schedule::PreparedLayout& layout,
+  BlockWriter(const schedule::PrepareRequest& request, const schedule::PreparedLayout& layout,
               std::byte* block);
 
   void write_head(std::int64_t head, const HeadRecipe& recipe) const;
@@ -63,7 +63,7 @@ class BlockWriter {
                               const HeadRecipe& recipe, const RowTile& tile) const;
   void quantize_values(const HeadRecipe& recipe, int count, RowTile& tile) const;
 
-  const PrepareRequest& request_;
+  const schedule::PrepareRequest& request_;
   schedule::PreparedLayout layout_;
   std::byte* block_;
 };

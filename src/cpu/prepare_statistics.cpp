@@ -53,8 +53,8 @@ void merge(Extent& extent, const Extent& other) {
 /// a head are merged afterwards in a fixed order.
 class StatisticsPass {
  public:
-  StatisticsPass(const PrepareRequest& request, std::int64_t first_head, std::int64_t heads,
-                 int workers)
+  StatisticsPass(const schedule::PrepareRequest& request, std::int64_t first_head,
+                 std::int64_t heads, int workers)
       : request_(request),
         first_head_(first_head),
         query_groups_(numerics::ceil_div(request.problem.queries, RowTile::kRows)),
@@ -141,7 +141,7 @@ class StatisticsPass {
     extend_range(tile.rows, count, max, min);
   }
 
-  const PrepareRequest& request_;
+  const schedule::PrepareRequest& request_;
   std::int64_t first_head_;
   std::int64_t query_groups_;
   std::int64_t key_groups_;
@@ -159,7 +159,7 @@ class StatisticsPass {
 
 }  // namespace
 
-std::vector<HeadStatistics> collect_statistics(const PrepareRequest& request,
+std::vector<HeadStatistics> collect_statistics(const schedule::PrepareRequest& request,
                                                std::int64_t first_head, std::int64_t count,
                                                ThreadPool& pool) {
   StatisticsPass pass(request, first_head, count, pool.size());

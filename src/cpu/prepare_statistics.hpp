@@ -20,7 +20,7 @@ struct HeadStatistics {
 };
 
 /// Statistics of the heads [first_head, first_head + count), counted over batch * heads.
-std::vector<HeadStatistics> collect_statistics(const PrepareRequest& request,
+std::vector<HeadStatistics> collect_statistics(const schedule::PrepareRequest& request,
                                                std::int64_t first_head, std::int64_t count,
                                                ThreadPool& pool);
 

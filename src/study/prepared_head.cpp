@@ -38,27 +38,23 @@ void PreparedHead::AlignedDelete::operator()(std::byte* block) const noexcept {
 
 PreparedHead::PreparedHead(const HeadInputs& inputs, const NumericOptions& numerics,
                            std::int64_t repair_rows, cpu::ThreadPool& pool) {
-  view_.problem = {.batch = 1,
-                   .heads = 1,
-                   .queries = inputs.q.shape[kSequence],
-                   .keys = inputs.k.shape[kSequence],
-                   .repair_rows = repair_rows,
-                   .mask = inputs.mask,
-                   .key_order = inputs.key_order};
-  view_.max_extra_steps = numerics.max_extra_steps;
-  view_.with_log_sum_exp = false;
-  view_.layout = schedule::prepared_layout(view_.problem, view_.max_extra_steps, false);
-  block_.reset(static_cast<std::byte*>(
-      ::operator new (view_.layout.bytes, std::align_val_t{schedule::kSectionAlignment})));
-  view_.data = block_.get();
-  cpu::prepare({.q = inputs.q,
-                .k = inputs.k,
-                .v = inputs.v,
-                .problem = view_.problem,
-                .softmax_scale = inputs.softmax_scale,
-                .numerics = numerics,
-                .with_log_sum_exp = false},
-               block_.get(), {&plan_, 1}, pool);
+  const schedule::PrepareRequest request{.q = inputs.q,
+                                         .k = inputs.k,
+                                         .v = inputs.v,
+                                         .problem = {.batch = 1,
+                                                     .heads = 1,
+                                                     .queries = inputs.q.shape[kSequence],
+                                                     .keys = inputs.k.shape[kSequence],
+                                                     .repair_rows = repair_rows,
+                                                     .mask = inputs.mask,
+                                                     .key_order = inputs.key_order},
+                                         .softmax_scale = inputs.softmax_scale,
+                                         .numerics = numerics,
+                                         .with_log_sum_exp = false};
+  block_.reset(static_cast<std::byte*>(::operator new (
+      schedule::prepared_layout(request).bytes, std::align_val_t{schedule::kSectionAlignment})));
+  view_ = schedule::prepared_view(request, block_.get());
+  cpu::prepare(request, block_.get(), {&plan_, 1}, pool);
 }
 
 schedule::HeadRule PreparedHead::rule() const noexcept {

@@ -92,7 +92,7 @@ class HostPrepared {
  public:
   HostPrepared(const AttentionCase& c, const study::Tensors& tensors)
       : plans_(static_cast<std::size_t>(c.problem.batch_heads())) {
-    cpu::PrepareRequest request;
+    schedule::PrepareRequest request;
     request.q = tensors.q.view();
     request.k = tensors.k.view();
     request.v = tensors.v.view();
@@ -100,17 +100,12 @@ class HostPrepared {
     request.softmax_scale = c.softmax_scale;
     request.numerics = c.numerics;
     request.with_log_sum_exp = c.with_log_sum_exp;
-    view_.problem = c.problem;
-    view_.max_extra_steps = c.numerics.max_extra_steps;
-    view_.with_log_sum_exp = c.with_log_sum_exp;
-    view_.layout =
-        schedule::prepared_layout(c.problem, view_.max_extra_steps, view_.with_log_sum_exp);
     constexpr std::size_t kAlignment = schedule::kSectionAlignment;
-    storage_.assign(view_.layout.bytes + kAlignment, std::byte{kUnwritten});
+    storage_.assign(schedule::prepared_layout(request).bytes + kAlignment, std::byte{kUnwritten});
     const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
     std::byte* block = storage_.data() + (kAlignment - address % kAlignment) % kAlignment;
     cpu::prepare(request, block, plans_, cpu::shared_pool(0));
-    view_.data = block;
+    view_ = schedule::prepared_view(request, block);
   }
   HostPrepared(const HostPrepared&) = delete;
   HostPrepared& operator=(const HostPrepared&) = delete;

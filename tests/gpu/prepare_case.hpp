@@ -163,10 +163,9 @@ struct CaseTensors {
   }
 };
 
-template <class Request>
-Request make_request(const PrepareCase& c, const TensorView& q, const TensorView& k,
-                     const TensorView& v) {
-  Request request;
+inline schedule::PrepareRequest make_request(const PrepareCase& c, const TensorView& q,
+                                             const TensorView& k, const TensorView& v) {
+  schedule::PrepareRequest request;
   request.q = q;
   request.k = k;
   request.v = v;
@@ -181,9 +180,8 @@ Request make_request(const PrepareCase& c, const TensorView& q, const TensorView
   return request;
 }
 
-inline cuda::prepare::Request device_request(const PrepareCase& c, const CaseTensors& tensors) {
-  return make_request<cuda::prepare::Request>(c, tensors.device_q.view(), tensors.device_k.view(),
-                                              tensors.device_v.view());
+inline schedule::PrepareRequest device_request(const PrepareCase& c, const CaseTensors& tensors) {
+  return make_request(c, tensors.device_q.view(), tensors.device_k.view(), tensors.device_v.view());
 }
 
 struct Prepared {
@@ -195,12 +193,10 @@ struct Prepared {
   std::vector<HeadPlan> plans;
 };
 
-template <class Request>
-Prepared describe_prepared(const Request& request) {
+inline Prepared describe_prepared(const schedule::PrepareRequest& request) {
   const schedule::Problem& p = request.problem;
   Prepared result;
-  result.layout =
-      schedule::prepared_layout(p, request.numerics.max_extra_steps, request.with_log_sum_exp);
+  result.layout = schedule::prepared_layout(request);
   result.steps = request.numerics.max_extra_steps;
   const auto bytes = [&](std::int64_t rows) {
     return static_cast<std::size_t>(result.steps * p.batch_heads() * rows *
@@ -215,8 +211,7 @@ Prepared describe_prepared(const Request& request) {
 inline constexpr std::uint8_t kFiller = 0xA5;
 
 inline Prepared prepare_on_host(const PrepareCase& c, const CaseTensors& tensors) {
-  const auto request =
-      make_request<cpu::PrepareRequest>(c, tensors.q.view(), tensors.k.view(), tensors.v.view());
+  const auto request = make_request(c, tensors.q.view(), tensors.k.view(), tensors.v.view());
   Prepared result = describe_prepared(request);
   constexpr std::size_t kAlignment = schedule::kSectionAlignment;
   std::vector<std::byte> storage(result.layout.bytes + kAlignment, std::byte{kFiller});
@@ -231,7 +226,7 @@ inline Prepared prepare_on_host(const PrepareCase& c, const CaseTensors& tensors
 /// The device's block and workspace of a case, reusable for several launches.
 class DevicePreparation {
  public:
-  explicit DevicePreparation(const cuda::prepare::Request& request)
+  explicit DevicePreparation(const schedule::PrepareRequest& request)
       : request_(request),
         block_(describe_prepared(request).layout.bytes, kFiller),
         workspace_(cuda::prepare::workspace_bytes(request), 0xFF) {}
@@ -252,7 +247,7 @@ class DevicePreparation {
   }
 
  private:
-  cuda::prepare::Request request_;
+  schedule::PrepareRequest request_;
   DeviceBuffer block_;
   DeviceBuffer workspace_;
 };

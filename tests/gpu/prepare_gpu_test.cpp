@@ -374,7 +374,7 @@ TEST_F(PrepareGpu, StridesBeyond32Bits) {
   };
   const Prepared expected = prepare_on_host(c, tensors);
   // One tensor at a time takes the wide buffer.
-  const auto expect_same = [&](const cuda::prepare::Request& wide, const char* name) {
+  const auto expect_same = [&](const schedule::PrepareRequest& wide, const char* name) {
     cuda::check(cudaDeviceSynchronize(), "waiting for the inputs");
     DevicePreparation device(wide);
     device.launch(stream_);

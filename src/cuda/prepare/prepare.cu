@@ -32,11 +32,12 @@ void launch_all(ElementType type, const Arguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-std::size_t workspace_bytes(const Request& request) {
+std::size_t workspace_bytes(const schedule::PrepareRequest& request) {
   return workspace_layout(request.problem).bytes;
 }
 
-void launch(const Request& request, std::byte* block, std::byte* workspace, void* stream) {
+void launch(const schedule::PrepareRequest& request, std::byte* block, std::byte* workspace,
+            void* stream) {
   const DeviceGuard guard(request.q.device.index);
   const Arguments a = make_arguments(request, block, workspace);
   const auto queue = static_cast<cudaStream_t>(stream);
@@ -47,8 +48,8 @@ void launch(const Request& request, std::byte* block, std::byte* workspace, void
   }
 }
 
-void read_plans(const Request& request, const std::byte* workspace, std::span<HeadPlan> plans,
-                void* stream) {
+void read_plans(const schedule::PrepareRequest& request, const std::byte* workspace,
+                std::span<HeadPlan> plans, void* stream) {
   const DeviceGuard guard(request.q.device.index);
   const WorkspaceLayout layout = workspace_layout(request.problem);
   const auto queue = static_cast<cudaStream_t>(stream);

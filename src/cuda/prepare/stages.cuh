@@ -39,14 +39,14 @@ inline bool is_aligned(const Source& source) {
   return (all & kMask) == 0;
 }
 
-inline Arguments make_arguments(const Request& request, std::byte* block, std::byte* workspace) {
+inline Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* block,
+                                std::byte* workspace) {
   Arguments a{};
   a.q = make_source(request.q);
   a.k = make_source(request.k);
   a.v = make_source(request.v);
   a.problem = request.problem;
-  a.block_layout = schedule::prepared_layout(request.problem, request.numerics.max_extra_steps,
-                                             request.with_log_sum_exp);
+  a.block_layout = schedule::prepared_layout(request);
   a.workspace_layout = workspace_layout(request.problem);
   a.block = block;
   a.workspace = workspace;

@@ -12,7 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-Backend backend(const char* name, DeviceType device, std::string (*refusal)(const Call&)) {
+Backend backend(const char* name, DeviceType device,
+                std::string (*refusal)(const schedule::PrepareRequest&)) {
   Backend result{};
   result.name = name;
   result.device = device;
@@ -20,34 +21,36 @@ Backend backend(const char* name, DeviceType device, std::string (*refusal)(cons
   return result;
 }
 
-std::string accept(const Call&) { return {}; }
-std::string refuse(const Call&) { return "built for sm_90a, the device is sm_80."; }
+std::string accept(const schedule::PrepareRequest&) { return {}; }
+std::string refuse(const schedule::PrepareRequest&) {
+  return "built for sm_90a, the device is sm_80.";
+}
 
 TEST(ChooseBackend, TakesTheFirstThatAccepts) {
   const Backend cpu = backend("cpu", DeviceType::cpu, accept);
   const Backend old = backend("sm90", DeviceType::cuda, refuse);
   const Backend young = backend("sm100", DeviceType::cuda, accept);
   const Backend* const all[] = {&cpu, &old, &young};
-  Call call;
-  EXPECT_EQ(choose_backend(call, all).backend, &cpu);
-  call.device = {DeviceType::cuda, 0};
-  EXPECT_EQ(choose_backend(call, all).backend, &young);
+  schedule::PrepareRequest request;
+  EXPECT_EQ(choose_backend(request, all).backend, &cpu);
+  request.q.device = {DeviceType::cuda, 0};
+  EXPECT_EQ(choose_backend(request, all).backend, &young);
 }
 
 TEST(ChooseBackend, CollectsTheReasons) {
   const Backend old = backend("sm90", DeviceType::cuda, refuse);
   const Backend* const all[] = {&old};
-  Call call;
-  call.device = {DeviceType::cuda, 1};
-  const BackendChoice choice = choose_backend(call, all);
+  schedule::PrepareRequest request;
+  request.q.device = {DeviceType::cuda, 1};
+  const BackendChoice choice = choose_backend(request, all);
   EXPECT_EQ(choice.backend, nullptr);
   EXPECT_EQ(choice.reason, "sm90: built for sm_90a, the device is sm_80.");
 }
 
 TEST(ChooseBackend, SaysWhenTheBuildHasNone) {
-  Call call;
-  call.device = {DeviceType::cuda, 1};
-  const BackendChoice choice = choose_backend(call, {});
+  schedule::PrepareRequest request;
+  request.q.device = {DeviceType::cuda, 1};
+  const BackendChoice choice = choose_backend(request, {});
   EXPECT_EQ(choice.backend, nullptr);
   EXPECT_THAT(choice.reason, HasSubstr("device cuda:1, but this build has no backend for it"));
 }

@@ -69,7 +69,7 @@ class PreparePadding : public testing::TestWithParam<KeyRows> {
   TestTensor q_;
   TestTensor k_;
   TestTensor v_;
-  cpu::PrepareRequest request_;
+  schedule::PrepareRequest request_;
   PreparedBytes prepared_;
 };
 

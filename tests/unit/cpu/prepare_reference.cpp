@@ -69,7 +69,7 @@ Extent extent_of(const Rows& rows) {
 /// One head of prepared inputs under construction.
 class Head {
  public:
-  Head(const cpu::PrepareRequest& request, PreparedBytes& out, std::int64_t b, std::int64_t h)
+  Head(const schedule::PrepareRequest& request, PreparedBytes& out, std::int64_t b, std::int64_t h)
       : request_(request),
         problem_(request.problem),
         out_(out),
@@ -278,7 +278,7 @@ class Head {
                                              problem_, head_, static_cast<int>(row), key)));
   }
 
-  const cpu::PrepareRequest& request_;
+  const schedule::PrepareRequest& request_;
   const schedule::Problem& problem_;
   PreparedBytes& out_;
   std::int64_t head_;
@@ -289,10 +289,9 @@ class Head {
   std::array<ChannelCode, kHeadDim> codes_{};
 };
 
-PreparedBytes empty_block(const cpu::PrepareRequest& request) {
+PreparedBytes empty_block(const schedule::PrepareRequest& request) {
   PreparedBytes result;
-  result.layout = schedule::prepared_layout(request.problem, request.numerics.max_extra_steps,
-                                            request.with_log_sum_exp);
+  result.layout = schedule::prepared_layout(request);
   result.bytes.resize(result.layout.bytes);
   result.plans.resize(static_cast<std::size_t>(request.problem.batch_heads()));
   return result;
@@ -300,7 +299,7 @@ PreparedBytes empty_block(const cpu::PrepareRequest& request) {
 
 }  // namespace
 
-PreparedBytes reference_prepare(const cpu::PrepareRequest& request) {
+PreparedBytes reference_prepare(const schedule::PrepareRequest& request) {
   PreparedBytes result = empty_block(request);
   for (std::int64_t b = 0; b < request.problem.batch; ++b) {
     for (std::int64_t h = 0; h < request.problem.heads; ++h) Head(request, result, b, h).run();
@@ -308,7 +307,8 @@ PreparedBytes reference_prepare(const cpu::PrepareRequest& request) {
   return result;
 }
 
-PreparedBytes run_prepare(const cpu::PrepareRequest& request, int threads, std::uint8_t filler) {
+PreparedBytes run_prepare(const schedule::PrepareRequest& request, int threads,
+                          std::uint8_t filler) {
   constexpr std::size_t kGuard = schedule::kSectionAlignment;
   constexpr std::byte kGuardByte{0x5C};
   PreparedBytes result = empty_block(request);
@@ -331,10 +331,9 @@ PreparedBytes run_prepare(const cpu::PrepareRequest& request, int threads, std::
   return result;
 }
 
-std::vector<Section> sections(const cpu::PrepareRequest& request) {
+std::vector<Section> sections(const schedule::PrepareRequest& request) {
   const schedule::Problem& p = request.problem;
-  const auto layout =
-      schedule::prepared_layout(p, request.numerics.max_extra_steps, request.with_log_sum_exp);
+  const auto layout = schedule::prepared_layout(request);
   const auto bh = static_cast<std::size_t>(p.batch_heads());
   const std::size_t queries = bh * static_cast<std::size_t>(p.padded_queries());
   const std::size_t keys = bh * static_cast<std::size_t>(p.padded_keys());
@@ -360,7 +359,7 @@ std::vector<Section> sections(const cpu::PrepareRequest& request) {
   return all;
 }
 
-std::string first_difference(const cpu::PrepareRequest& request, const PreparedBytes& a,
+std::string first_difference(const schedule::PrepareRequest& request, const PreparedBytes& a,
                              const PreparedBytes& b) {
   for (const Section& section : sections(request)) {
     for (std::size_t i = section.begin; i < section.end; ++i) {

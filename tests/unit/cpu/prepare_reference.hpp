@@ -19,16 +19,16 @@ struct PreparedBytes {
   std::vector<HeadPlan> plans;
 };
 
-PreparedBytes reference_prepare(const cpu::PrepareRequest& request);
+PreparedBytes reference_prepare(const schedule::PrepareRequest& request);
 
 /// cpu::prepare() with a block between guards and filled with `filler` before; fails the test if a
 /// guard changes.
-PreparedBytes run_prepare(const cpu::PrepareRequest& request, int threads = 2,
+PreparedBytes run_prepare(const schedule::PrepareRequest& request, int threads = 2,
                           std::uint8_t filler = 0xA5);
 
 /// Name of the first section in which two blocks differ and where; empty if they are equal. The
 /// gaps between sections do not count.
-std::string first_difference(const cpu::PrepareRequest& request, const PreparedBytes& a,
+std::string first_difference(const schedule::PrepareRequest& request, const PreparedBytes& a,
                              const PreparedBytes& b);
 
 struct Section {
@@ -36,6 +36,6 @@ struct Section {
   std::size_t begin;
   std::size_t end;
 };
-std::vector<Section> sections(const cpu::PrepareRequest& request);
+std::vector<Section> sections(const schedule::PrepareRequest& request);
 
 }  // namespace openvc::test

@@ -35,8 +35,8 @@ struct Inputs {
     v.fill(value);
   }
 
-  [[nodiscard]] cpu::PrepareRequest request() const {
-    cpu::PrepareRequest request;
+  [[nodiscard]] schedule::PrepareRequest request() const {
+    schedule::PrepareRequest request;
     request.q = q.view();
     request.k = k.view();
     request.v = v.view();
@@ -53,7 +53,7 @@ struct Inputs {
   TestTensor v;
 };
 
-void expect_equal(const cpu::PrepareRequest& request, const PreparedBytes& a,
+void expect_equal(const schedule::PrepareRequest& request, const PreparedBytes& a,
                   const PreparedBytes& b) {
   EXPECT_EQ(first_difference(request, a, b), "");
   ASSERT_EQ(a.plans.size(), b.plans.size());
@@ -110,7 +110,7 @@ class PrepareEqualsReference : public testing::TestWithParam<Case> {};
 TEST_P(PrepareEqualsReference, EveryByteOfEverySection) {
   const Case& c = GetParam();
   const Inputs inputs(c.type, c.batch, c.heads, c.queries, c.keys, c.scale);
-  cpu::PrepareRequest request = inputs.request();
+  schedule::PrepareRequest request = inputs.request();
   request.numerics = c.numerics;
   request.with_log_sum_exp = c.with_log_sum_exp;
   request.problem.repair_rows = c.repair_rows;
@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(, PrepareEqualsReference, testing::ValuesIn(kCases),
 
 TEST(Prepare, WritesEveryByte) {
   const Inputs inputs(ElementType::bfloat16, 2, 2, 130, 140);
-  cpu::PrepareRequest request = inputs.request();
+  schedule::PrepareRequest request = inputs.request();
   request.with_log_sum_exp = true;
   request.numerics.max_extra_steps = 4;
   request.problem.repair_rows = 3;
@@ -154,7 +154,7 @@ TEST(Prepare, WritesEveryByte) {
 
 TEST(Prepare, DoesNotDependOnTheNumberOfThreads) {
   const Inputs inputs(ElementType::bfloat16, 2, 5, 700, 900);
-  cpu::PrepareRequest request = inputs.request();
+  schedule::PrepareRequest request = inputs.request();
   request.with_log_sum_exp = true;
   request.problem.repair_rows = 9;
   const PreparedBytes one = run_prepare(request, 1);
@@ -169,7 +169,7 @@ void expect_stride_independence(const Shape& shape, const Shape& strides) {
                                        (strides[2] ? h : 0) * 3 + c));
   };
   const auto prepare_from = [&](const TestTensor& tensor) {
-    cpu::PrepareRequest request = Inputs(ElementType::bfloat16, 1, 1, 1, 1).request();
+    schedule::PrepareRequest request = Inputs(ElementType::bfloat16, 1, 1, 1, 1).request();
     request.q = request.k = request.v = tensor.view();
     request.problem.batch = shape[kBatch];
     request.problem.heads = shape[kHead];
@@ -227,7 +227,7 @@ class PrepareNonFinite : public testing::TestWithParam<float> {};
 
 TEST_P(PrepareNonFinite, StaysInItsTensorAndHead) {
   Inputs clean(ElementType::bfloat16, 2, 2, 140, 140);
-  const cpu::PrepareRequest request = clean.request();
+  const schedule::PrepareRequest request = clean.request();
   const PreparedBytes expected = run_prepare(request);
   constexpr std::int64_t kSick = 2;  // batch 1, head 0
   struct Place {
@@ -284,7 +284,7 @@ TEST(Prepare, ZerosGiveZeros) {
   for (TestTensor* tensor : {&inputs.q, &inputs.k, &inputs.v}) {
     tensor->fill([](auto...) { return 0.0f; });
   }
-  const cpu::PrepareRequest request = inputs.request();
+  const schedule::PrepareRequest request = inputs.request();
   const PreparedBytes prepared = run_prepare(request);
   for (const Section& section : sections(request)) {
     for (std::size_t i = section.begin; i < section.end; ++i) {
@@ -308,7 +308,7 @@ TEST_P(PrepareExtremes, ScoresStayInsideBinary16) {
   inputs.k.fill([&](auto...) { return key_scale * std::tanh(random.normal()); });
   inputs.v.fill([&](auto...) { return key_scale * std::tanh(random.normal()); });
   for (const Choice rotation : {Choice::never, Choice::always}) {
-    cpu::PrepareRequest request = inputs.request();
+    schedule::PrepareRequest request = inputs.request();
     request.softmax_scale = softmax_scale;
     request.numerics.rotation = rotation;
     request.numerics.smooth_keys = rotation == Choice::never;

@@ -31,7 +31,7 @@ TEST(RowKernels, EveryInstructionSetGivesTheSameBytes) {
   TestTensor q(ElementType::float32, kShape);
   TestTensor k(ElementType::float32, kShape);
   TestTensor v(ElementType::float32, kShape);
-  cpu::PrepareRequest request;
+  schedule::PrepareRequest request;
   request.q = q.fill_normal(1).view();
   request.k = k.fill_normal(2).view();
   request.v = v.fill_normal(3).view();

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+
+#include "openvc/options.hpp"
+#include "openvc/tensor_view.hpp"
+#include "schedule/prepared_layout.hpp"
+#include "schedule/problem.hpp"
+
+namespace openvc::schedule {
+
+/// What is to be quantised and how: the argument of every backend's preparation. All fields are
+/// validated by the caller.
+struct PrepareRequest {
+  TensorView q;       // [B, Sq, H, D], in memory of the backend's device
+  TensorView k;       // [B, Skv, H, D], of the same type and on the same device
+  TensorView v;       // [B, Skv, H, D]
+  Problem problem{};  // repair_rows = number of tokens to repair per head
+  float softmax_scale = 1.0f;
+  NumericOptions numerics{};
+  bool with_log_sum_exp = false;
+};
+
+constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {
+  return prepared_layout(request.problem, request.numerics.max_extra_steps,
+                         request.with_log_sum_exp);
+}
+
+/// What a preparation of the request leaves in a block of prepared_layout(request).bytes bytes.
+constexpr PreparedView prepared_view(const PrepareRequest& request, const std::byte* block) {
+  return {.data = block,
+          .problem = request.problem,
+          .layout = prepared_layout(request),
+          .max_extra_steps = request.numerics.max_extra_steps,
+          .with_log_sum_exp = request.with_log_sum_exp};
+}
+
+}  // namespace openvc::schedule
