@@ -64,7 +64,8 @@ Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorVi
 
 /// out [B, Sq, H, D] of the prepared element type, any strides with channel stride 1.
 /// log_sum_exp: null, or [B, H, Sq] floats, natural logarithm, -inf for a query that sees no key
-/// (whose output is zero); only if the inputs were prepared for it. Neither may overlap the other.
+/// (whose output is zero), infinite of its sign beyond the range of float; only if the inputs were
+/// prepared for it. Neither may overlap the other.
 void attention_prepared(const Prepared& prepared, const MutableTensorView& out,
                         float* log_sum_exp = nullptr, const Execution& execution = {});
 

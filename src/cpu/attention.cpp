@@ -256,7 +256,8 @@ class AttentionRun {
     for (int i = 0; i < queries; ++i) {
       const numerics::RowState row = space.rows.row(g * group + i);
       log_sum_exp_[task.bh * problem_.queries + first + i] = numerics::log_sum_exp(
-          row, std::log(row.sum), shifts != nullptr ? shifts[first + i] : 0.0f);
+          row, std::log(row.sum), shifts != nullptr ? shifts[first + i] : 0.0f,
+          sections_.head_rule(task.bh).excess_exponent);
     }
   }
 

@@ -56,6 +56,16 @@ void write_weight_rows(int count, std::uint8_t* rows) {
   }
 }
 
+float scaled_shift(const float* query, const numerics::ScorePlan& plan) {
+  float row[kHeadDim];
+  float means[kHeadDim];
+  for (int c = 0; c < kHeadDim; ++c) {
+    row[c] = query[c] * plan.query_multiplier;
+    means[c] = plan.key_means[c] * plan.key_multiplier;
+  }
+  return numerics::scaled_smoothing_shift(row_dot(row, means), plan.shift_unit);
+}
+
 /// Codes and residual columns of one loaded tile, without its padding. `columns(step)` is where the
 /// step's rows go.
 template <class Columns>
@@ -110,6 +120,7 @@ void BlockWriter::write_head(std::int64_t head, const HeadRecipe& recipe) const 
   rule.score_exponent = static_cast<std::uint8_t>(recipe.scores.score_exponent);
   rule.extra_steps = static_cast<std::uint8_t>(recipe.scores.extra_steps);
   rule.tail_correction = recipe.tail_correction ? 1 : 0;
+  rule.excess_exponent = static_cast<std::uint8_t>(recipe.scores.excess_exponent);
   std::memcpy(block_ + layout_.head_rules + static_cast<std::size_t>(head) * sizeof(rule), &rule,
               sizeof(rule));
   std::copy_n(recipe.value_scales.data(), kHeadDim, floats(layout_.value_scales) + head * kHeadDim);
@@ -120,8 +131,11 @@ void BlockWriter::write_smoothing_shifts(std::int64_t head, std::int64_t first, 
                                          const HeadRecipe& recipe, const RowTile& tile) const {
   float* shifts = floats(layout_.smoothing_shifts) + head * request_.problem.queries + first;
   for (int i = 0; i < count; ++i) {
-    const float dot = row_dot(tile.rows + i * kHeadDim, recipe.scores.key_means);
-    shifts[i] = numerics::smoothing_shift(request_.softmax_scale, dot);
+    const float* row = tile.rows + i * kHeadDim;
+    const float dot = row_dot(row, recipe.scores.key_means);
+    shifts[i] = numerics::needs_scaled_shift(dot, recipe.scores.excess_exponent)
+                    ? scaled_shift(row, recipe.scores)
+                    : numerics::smoothing_shift(request_.softmax_scale, dot);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/exp_cast.hpp"
 #include "numerics/half.hpp"
+#include "numerics/score_scale.hpp"
 
 // State of one row while it walks over the key blocks. Scores arrive as binary16 values that count
 // 2^score_exponent code units; masked scores are -inf.
@@ -59,15 +60,25 @@ OPENVC_HD constexpr std::uint8_t probability_code(float score, const RowState& r
   return rule.tail_correction ? exp_cast_tail(x, offset) : exp_cast(x, offset);
 }
 
-/// ln(2) / 8: nats per code unit.
-inline constexpr float kNatsPerCodeUnit = 0.0866433975699932f;
-
 /// Natural logarithm of the sum over keys of exp(softmax_scale q.k), given `log_sum` = ln(row.sum).
-/// Removing the mean of K shifts all logits of a row by `smoothing_shift` = softmax_scale q.mean.
-OPENVC_HD constexpr float log_sum_exp(const RowState& row, float log_sum, float smoothing_shift) {
+/// Removing the mean of K shifts all logits of a row by softmax_scale q.mean; `smoothing_shift` is
+/// that in steps of 2^excess_exponent, and so are the scores (score_scale.hpp). Infinite where the
+/// sum leaves binary32, as if the exact result were rounded to it; never NaN for finite inputs.
+OPENVC_HD constexpr float log_sum_exp(const RowState& row, float log_sum, float smoothing_shift,
+                                      int excess_exponent) {
   if (row.row_max == -infinity() && row.sum == 0.0f) return -infinity();
-  const float reference = (static_cast<float>(kUnitCode) - row.offset) * kNatsPerCodeUnit;
-  return reference + log_sum - kLogMeanRatio + smoothing_shift;
+  if (excess_exponent == 0) {
+    const float reference = (static_cast<float>(kUnitCode) - row.offset) * kNatsPerCodeUnit;
+    return reference + log_sum - kLogMeanRatio + smoothing_shift;
+  }
+  // Only the score is scaled: a row whose scores are all zero keeps its logarithm of a count.
+  const float score = (static_cast<float>(kPeakCode) - row.offset) * kNatsPerCodeUnit;
+  const float above_score =
+      static_cast<float>(kUnitCode - kPeakCode) * kNatsPerCodeUnit + log_sum - kLogMeanRatio;
+  // In two factors, because the whole may be beyond 2^127. Both steps only grow, nothing is lost.
+  const int half = excess_exponent / 2;
+  const float logit = (score + smoothing_shift) * exp2_int(half) * exp2_int(excess_exponent - half);
+  return logit + above_score;
 }
 
 }  // namespace openvc::numerics

@@ -138,6 +138,8 @@ struct ScoreDecision {
   float query_multiplier = 1.0f;
   float key_multiplier = 1.0f;
   int score_exponent = 0;
+  int excess_exponent = 0;
+  float shift_unit = 1.0f;  // 2^(sum of the exponents of both multipliers - excess_exponent)
   int extra_steps = 0;
   bool rotated = false;
   float score_error_variance = 0.0f;  ///< predicted, code units squared
@@ -221,6 +223,8 @@ OPENVC_HD constexpr ScoreDecision decide_scores(const Extent& query, const Exten
   plan.query_multiplier = split.mantissa * exp2_int(split.exponent - scale.query_exponent);
   plan.key_multiplier = exp2_int(-scale.key_exponent);
   plan.score_exponent = scale.score_exponent;
+  plan.excess_exponent = scale.excess_exponent;
+  plan.shift_unit = exp2_int(scale.query_exponent + scale.key_exponent - scale.excess_exponent);
   return plan;
 }
 

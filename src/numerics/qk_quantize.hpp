@@ -6,6 +6,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
+#include "numerics/score_scale.hpp"
 
 // Quantisation of Q and K, and the residual columns that protect their dot product.
 //
@@ -53,6 +54,19 @@ OPENVC_HD constexpr std::uint8_t encode_high(const Quantized& x) {
 /// What removing the means of K takes from every score of a query, in nats; `dot` = q.mean.
 OPENVC_HD constexpr float smoothing_shift(float softmax_scale, float dot) {
   return with_canonical_nan(softmax_scale * dot);
+}
+
+/// Whether that is beyond binary32, or the head's log-sum-exp wants it in larger steps. It is then
+/// computed from rows in the scale of their codes, where no sum can overflow.
+OPENVC_HD constexpr bool needs_scaled_shift(float dot, int excess_exponent) {
+  return excess_exponent > 0 || !is_finite(dot);
+}
+
+/// The same shift in steps of 2^excess_exponent nats. `scaled_dot` is that of the query and the
+/// means, both times the multipliers of their tensors; its unit is `shift_unit` of those steps in
+/// code units (ScoreDecision).
+OPENVC_HD constexpr float scaled_smoothing_shift(float scaled_dot, float shift_unit) {
+  return with_canonical_nan(scaled_dot * shift_unit * kNatsPerCodeUnit);
 }
 
 /// Byte offsets inside the 32 columns of a step for the channel at position 0..15 of that step.

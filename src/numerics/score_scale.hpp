@@ -16,6 +16,9 @@ namespace openvc::numerics {
 /// 8 log2(e): code units per nat.
 inline constexpr float kCodeUnitsPerNat = 11.541560327111707f;
 
+/// ln(2) / 8: nats per code unit.
+inline constexpr float kNatsPerCodeUnit = 0.0866433975699932f;
+
 /// Scores are summed in binary16 (limit 65504). Cauchy-Schwarz bounds every partial sum by the
 /// product of the row norms; 2^15.5 leaves room for E4M3 rounding of both factors ((1 + 2^-4)^2),
 /// for the residual columns (1 + 2 2^-4) and for the rounding of the sum itself.
@@ -67,13 +70,19 @@ OPENVC_HD constexpr int squared_norm_exponent(const Extent& extent) {
   return 2 * (floor_log2(extent.magnitude()) + 1) + kLog2HeadDim;
 }
 
-/// Multipliers are 2^-query_exponent (after the gain) and 2^-key_exponent; the accumulated score
-/// counts 2^score_exponent code units. The exponents add up to score_exponent, or to more where
-/// kMaxScoreExponent caps it.
+/// Largest excess_exponent: two factors of the largest power of two, and a byte of the prepared
+/// head. From 2^124 on every score but zero leaves binary32 anyway.
+inline constexpr int kMaxExcessExponent = 2 * kFloatMaxExponent;
+static_assert(kMaxExcessExponent < 256);
+
+/// Multipliers are 2^-query_exponent (after the gain) and 2^-key_exponent. The accumulated score
+/// counts 2^(query_exponent + key_exponent) code units. The softmax takes it for
+/// 2^score_exponent, which kMaxScoreExponent caps; the log-sum-exp adds the rest.
 struct ScoreScale {
   int query_exponent = 0;
   int key_exponent = 0;
   int score_exponent = 0;
+  int excess_exponent = 0;  // what the cap took
 };
 
 /// Splits the range so that no accumulated score can overflow and both tensors sit at the same
@@ -92,6 +101,7 @@ OPENVC_HD constexpr ScoreScale score_scale(int query_h, int key_h, int gain_expo
   scale.query_exponent = clamp_int(for_key, gain_exponent - kMaxMultiplierExponent,
                                    gain_exponent - kMinMultiplierExponent);
   scale.key_exponent = total - scale.query_exponent;
+  scale.excess_exponent = clamp_int(total - kMaxScoreExponent, 0, kMaxExcessExponent);
   return scale;
 }
 
@@ -103,6 +113,8 @@ OPENVC_HD constexpr float query_gain(float softmax_scale) {
 static_assert(score_scale(8, 8).score_exponent == 0);
 static_assert(score_scale(16, 16).score_exponent == 1);
 static_assert(score_scale(0, 20).query_exponent == -5 && score_scale(0, 20).key_exponent == 5);
+static_assert(score_scale(47, 46).score_exponent == 31 && score_scale(47, 46).excess_exponent == 0);
+static_assert(score_scale(47, 48).score_exponent == 31 && score_scale(47, 48).excess_exponent == 1);
 static_assert(score_scale(263, 263).query_exponent == 124 &&
                   score_scale(263, 263).key_exponent == 124,
               "inputs at the limit of bfloat16 must not saturate E4M3");

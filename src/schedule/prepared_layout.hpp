@@ -17,7 +17,7 @@ struct HeadRule {
   std::uint8_t score_exponent = 0;   // accumulated scores count 2^score_exponent code units
   std::uint8_t extra_steps = 0;      // k-steps of QK residual columns, 0..kMaxExtraSteps
   std::uint8_t tail_correction = 0;  // 0 or 1
-  std::uint8_t reserved = 0;
+  std::uint8_t excess_exponent = 0;  // log-sum-exp alone: true scores are 2^excess_exponent larger
 };
 static_assert(sizeof(HeadRule) == 4);
 
@@ -53,8 +53,9 @@ struct PreparedLayout {
   std::size_t head_rules = 0;     // HeadRule [bh]
   std::size_t value_scales = 0;   // float [bh][kHeadDim]
   std::size_t value_means = 0;    // float [bh][kHeadDim]
-  std::size_t smoothing_shifts = 0;  // float [bh][queries], only with log-sum-exp
-  std::size_t bytes = 0;             // size of the block
+  // float [bh][queries], only with log-sum-exp; nats in steps of 2^HeadRule::excess_exponent
+  std::size_t smoothing_shifts = 0;
+  std::size_t bytes = 0;  // size of the block
 };
 
 /// `max_extra_steps` planes of residual columns are laid out, whatever the plan of a head uses.

@@ -95,7 +95,8 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
   }
   const auto* shifts = reinterpret_cast<const float*>(inputs.data + inputs.layout.smoothing_shifts);
   const float shift = inputs.with_log_sum_exp ? shifts[batch_head * p.queries + query] : 0.0f;
-  result.log_sum_exp = log_sum_exp(row, static_cast<float>(std::log(weight_sum)), shift);
+  result.log_sum_exp =
+      log_sum_exp(row, static_cast<float>(std::log(weight_sum)), shift, head.excess_exponent);
   return result;
 }
 

@@ -197,10 +197,13 @@ __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t 
   parameters.key_multiplier = scores.key_multiplier;
   parameters.extra_steps = scores.extra_steps;
   parameters.rotated = scores.rotated ? 1 : 0;
+  parameters.excess_exponent = scores.excess_exponent;
+  parameters.shift_unit = scores.shift_unit;
   schedule::HeadRule rule;
   rule.score_exponent = static_cast<std::uint8_t>(scores.score_exponent);
   rule.extra_steps = static_cast<std::uint8_t>(scores.extra_steps);
   rule.tail_correction = tail_correction ? 1 : 0;
+  rule.excess_exponent = static_cast<std::uint8_t>(scores.excess_exponent);
   a.section<schedule::HeadRule>(a.block_layout.head_rules)[bh] = rule;
   HeadPlan& plan = a.plan(bh);
   // Plans are copied to the host as they are, the bytes between their members included.

@@ -122,20 +122,37 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile, const R
   }
 }
 
+/// Smoothing shift of a query in the steps of an extreme head. All lanes of the warp take part.
+__device__ __forceinline__ float scaled_shift(const Chunk& x, const Chunk& means,
+                                              const HeadParameters& parameters) {
+  Chunk scaled_x;
+  Chunk scaled_means;
+#pragma unroll
+  for (int c = 0; c < kChunkChannels; ++c) {
+    scaled_x[c] = x[c] * parameters.query_multiplier;
+    scaled_means[c] = means[c] * parameters.key_multiplier;
+  }
+  return numerics::scaled_smoothing_shift(row_dot(scaled_x, scaled_means), parameters.shift_unit);
+}
+
 /// Smoothing shift of each query of a tile.
 template <ElementType kType>
 __device__ __forceinline__ void write_shifts(const ScoreTile& tile, const RawTile<kType>& raw,
-                                             const Chunk& means, float softmax_scale,
-                                             float* shifts) {
+                                             const Chunk& means, const HeadParameters& parameters,
+                                             float softmax_scale, float* shifts) {
   const TileThread thread;
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     Chunk x;
     to_floats<kType>(raw[i], x);
     const float dot = row_dot(x, means);
-    if (thread.chunk == 0 && thread.row(i) < tile.count) {
-      shifts[thread.row(i)] = numerics::smoothing_shift(softmax_scale, dot);
+    float shift = numerics::smoothing_shift(softmax_scale, dot);
+    const bool scaled = numerics::needs_scaled_shift(dot, parameters.excess_exponent);
+    if (__any_sync(kAllLanes, scaled)) {
+      const float other = scaled_shift(x, means, parameters);
+      if (scaled) shift = other;
     }
+    if (thread.chunk == 0 && thread.row(i) < tile.count) shifts[thread.row(i)] = shift;
   }
 }
 
@@ -168,7 +185,7 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
   if (!kQuery || a.with_log_sum_exp) load_table(parameters.key_means, thread.chunk, means);
   if (kQuery && a.with_log_sum_exp) {
     write_shifts<kType>(
-        tile, raw, means, a.softmax_scale,
+        tile, raw, means, parameters, a.softmax_scale,
         a.section<float>(a.block_layout.smoothing_shifts) + bh * a.problem.queries + first);
   }
   if (rotated) {

@@ -44,7 +44,7 @@ enum ExtentStatistic : int {
 enum HeadPart : int { kScores, kValues, kHeadParts };
 
 /// What the second pass over a head needs besides its elements.
-struct HeadParameters {
+struct alignas(16) HeadParameters {
   float query_multiplier;
   float key_multiplier;
   std::int32_t extra_steps;
@@ -56,8 +56,9 @@ struct HeadParameters {
   std::uint8_t residual_channels[numerics::kMaxResidualChannels];
   numerics::FlushModel flush;
   std::int32_t finite;  // Q and K hold neither infinities nor NaNs
+  std::int32_t excess_exponent;
+  float shift_unit;
 };
-static_assert(sizeof(HeadParameters) % 16 == 0);
 
 /// The canonical tree over the tiles of a tensor. Level 0 has a row of partial results per tile,
 /// and a row of each further level joins kReductionGroup rows of the level before; the last level

@@ -75,7 +75,7 @@ __device__ __forceinline__ void store_log_sum_exp(const Consumer<Config>& c,
   const numerics::RowState state{out.no_keys ? -numerics::infinity() : 0.0f,
                                  c.rows.code_offset(half != 0, CodeRule(c.head)), sum};
   const float shift = p.smoothing_shifts != nullptr ? p.smoothing_shifts[index] : 0.0f;
-  p.log_sum_exp[index] = numerics::log_sum_exp(state, logf(sum), shift);
+  p.log_sum_exp[index] = numerics::log_sum_exp(state, logf(sum), shift, c.head.excess_exponent);
 }
 
 /// 16 bytes of a row.

@@ -177,7 +177,9 @@ struct RowUpdates {
       hash.add(row.offset);
     }
     const float log_sum = random.number(-3, 5);
-    hash.add(log_sum_exp(row, log_sum, random.number(-3, 5)));
+    const float shift = random.number(-3, 5);
+    hash.add(log_sum_exp(row, log_sum, shift, 0));
+    hash.add(log_sum_exp(row, log_sum, shift, random.below(kMaxExcessExponent + 1)));
     return hash.value;
   }
 };
@@ -257,7 +259,8 @@ struct ScoreScales {
     const int h = squared_norm_exponent(extent);
     const ScoreScale scale = score_scale(h, random.below(500) - 244);
     Hash hash;
-    for (const int x : {h, scale.query_exponent, scale.key_exponent, scale.score_exponent}) {
+    for (const int x : {h, scale.query_exponent, scale.key_exponent, scale.score_exponent,
+                        scale.excess_exponent}) {
       hash.add(static_cast<std::uint32_t>(x));
     }
     return hash.value;

@@ -110,7 +110,8 @@ class Head {
         (tail == Choice::automatic && description.predicted_flush > kFlushLimit);
     const schedule::HeadRule rule{static_cast<std::uint8_t>(plan_.score_exponent),
                                   static_cast<std::uint8_t>(plan_.extra_steps),
-                                  description.tail_correction ? std::uint8_t{1} : std::uint8_t{0}};
+                                  description.tail_correction ? std::uint8_t{1} : std::uint8_t{0},
+                                  static_cast<std::uint8_t>(plan_.excess_exponent)};
     std::memcpy(at(out_.layout.head_rules, head_ * 4), &rule, sizeof(rule));
 
     const bool finite = extent_of(v_).finite();

@@ -63,6 +63,7 @@ class Row {
       : inputs_(inputs), bh_(bh), query_(query), sums_(kHeadDim) {
     const auto rule = load<schedule::HeadRule>(inputs, inputs.layout.head_rules, bh);
     rule_ = {.score_exponent = rule.score_exponent, .tail_correction = rule.tail_correction != 0};
+    excess_exponent_ = rule.excess_exponent;
   }
 
   /// Keys [first, first + count) of the head's key rows; the others of the block do not exist.
@@ -113,7 +114,7 @@ class Row {
         inputs_.with_log_sum_exp
             ? load<float>(inputs_, layout.smoothing_shifts, bh_ * inputs_.problem.queries + query_)
             : 0.0f;
-    row.log_sum_exp = numerics::log_sum_exp(state_, std::log(state_.sum), shift);
+    row.log_sum_exp = numerics::log_sum_exp(state_, std::log(state_.sum), shift, excess_exponent_);
     return row;
   }
 
@@ -122,6 +123,7 @@ class Row {
   std::int64_t bh_;
   std::int64_t query_;
   numerics::ProbabilityRule rule_;
+  int excess_exponent_ = 0;
   numerics::RowState state_;
   std::vector<double> sums_;
   int ambiguous_ = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "numerics/plan.hpp"
 #include "unit/numerics/oracles.hpp"
 #include "unit/numerics/sweep.hpp"
 #include "unit/numerics/tensor_core_recipe.hpp"
@@ -44,7 +45,7 @@ double exact_log_sum_exp(const std::vector<Block>& blocks, int exponent) {
 }
 
 double row_log_sum_exp(const RowState& row) {
-  return static_cast<double>(log_sum_exp(row, std::log(row.sum), 0.0f));
+  return static_cast<double>(log_sum_exp(row, std::log(row.sum), 0.0f, 0));
 }
 
 // Extremes of decoded code over exact probability, relative to their mean; see
@@ -163,8 +164,30 @@ TEST(LogSumExp, IsUnbiasedForManyKeys) {
 
 TEST(LogSumExp, SmoothingShiftIsAdded) {
   const RowState row = visit({{3.0f, 1.0f, -2.0f}}, {});
-  EXPECT_FLOAT_EQ(log_sum_exp(row, std::log(row.sum), 2.5f),
-                  log_sum_exp(row, std::log(row.sum), 0.0f) + 2.5f);
+  EXPECT_FLOAT_EQ(log_sum_exp(row, std::log(row.sum), 2.5f, 0),
+                  log_sum_exp(row, std::log(row.sum), 0.0f, 0) + 2.5f);
+}
+
+TEST(LogSumExp, ExcessScalesTheScoreAndTheShiftAlone) {
+  const ProbabilityRule rule{kMaxScoreExponent, false};
+  // One key at the maximum: its logit is that of the score, within binary32 and the code's bias.
+  for (const float score : {-3.0f, -0x1p-24f, 0.0f, 0x1p-24f, 1.5f, 40000.0f}) {
+    const RowState row = visit({{score}}, rule);
+    for (int excess = 1; excess <= kMaxExcessExponent; ++excess) {
+      for (const float shift : {0.0f, -0.25f * score}) {
+        const double unit = std::ldexp(std::log(2.0) / 8.0, kMaxScoreExponent);
+        const double scaled = static_cast<double>(score) * unit + static_cast<double>(shift);
+        const double exact = std::ldexp(scaled, excess);
+        const float actual = log_sum_exp(row, std::log(row.sum), shift, excess);
+        if (std::fabs(exact) > 1.0001 * static_cast<double>(kFloatMax)) {
+          ASSERT_EQ(actual, exact > 0.0 ? infinity() : -infinity()) << score << ' ' << excess;
+        } else if (std::fabs(exact) < 0.9999 * static_cast<double>(kFloatMax)) {
+          ASSERT_NEAR(static_cast<double>(actual), exact, 0.01 + 1e-6 * std::fabs(exact))
+              << score << ' ' << excess;
+        }
+      }
+    }
+  }
 }
 
 TEST(LogSumExp, RowsWithoutKeysAndRowsOfNan) {
@@ -172,11 +195,11 @@ TEST(LogSumExp, RowsWithoutKeysAndRowsOfNan) {
     const ProbabilityRule rule{exponent, exponent == 0};
     const RowState masked = visit({{-infinity(), -infinity()}}, rule);
     EXPECT_EQ(masked.sum, 0.0f);
-    EXPECT_EQ(log_sum_exp(masked, std::log(masked.sum), 1.0f), -infinity());
+    EXPECT_EQ(log_sum_exp(masked, std::log(masked.sum), 1.0f, 0), -infinity());
 
     const RowState poisoned = visit({{quiet_nan(), -infinity()}}, rule);
     EXPECT_TRUE(std::isnan(poisoned.sum));
-    EXPECT_TRUE(std::isnan(log_sum_exp(poisoned, std::log(poisoned.sum), 0.0f)));
+    EXPECT_TRUE(std::isnan(log_sum_exp(poisoned, std::log(poisoned.sum), 0.0f, 0)));
 
     const RowState masked_then_seen = visit({{-infinity()}, {-7.0f, -infinity()}}, rule);
     EXPECT_GT(masked_then_seen.sum, 0.0f);

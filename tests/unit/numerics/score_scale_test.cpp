@@ -49,6 +49,7 @@ TEST(ScoreScale, ExponentsKeepTheirPromises) {
       } else {
         ASSERT_GE(total, kMaxScoreExponent) << query_h << ' ' << key_h;
       }
+      ASSERT_EQ(scale.excess_exponent, std::min(total - scale.score_exponent, kMaxExcessExponent));
       // |q| |k| <= 2^15.5 after scaling, by no more than a factor of two less than allowed.
       ASSERT_LE(query_h + key_h - 2 * total, kTwiceLog2ScoreLimit) << query_h << ' ' << key_h;
       if (total > 0) {
