@@ -5,13 +5,14 @@
 # Usage: tools/bundle_gpu.sh <folder> [target...]
 #
 # Targets are executables of the build; by default the GPU tests, the codec test, the benchmarks of
-# benchmarks/cuda and the command line tool. Needs nvcc, not a GPU. In the folder: ./run.sh and ./sanitize.sh.
+# benchmarks/cuda and the command line tool. Needs nvcc, not a GPU. In the folder: ./run.sh, ./sanitize.sh,
+# and ./record.sh for both.
 # Environment: BUILD  the build folder (build/bundle)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 if (($# < 1)); then
-  sed -n '4,9s/^# \{0,1\}//p' "$0"
+  sed -n '4,10s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 folder=$1
@@ -43,6 +44,6 @@ for target in "${targets[@]}"; do
     esac
   done
 done
-install -m 755 tests/gpu/run.sh tests/gpu/sanitize.sh "$folder/"
+install -m 755 tests/gpu/run.sh tests/gpu/sanitize.sh tests/gpu/record.sh "$folder/"
 git describe --always --dirty >"$folder/commit.txt"
 du -sh "$folder"

@@ -10,11 +10,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
-from contender_names import CUDNN_BF16, FLASH_ATTENTION_2, OPENVC_CALL, OPENVC_KERNEL
+from contender_names import (
+    CUDNN_BF16,
+    FLASH_ATTENTION_2,
+    OPENVC_CALL,
+    OPENVC_KERNEL,
+    PLANS,
+    call_name,
+    kernel_name,
+)
 from inputs import HEAD_DIM, Inputs
 from paired_timing import Launch
 
@@ -29,6 +38,8 @@ class Call(NamedTuple):
     launch: Launch
     decode: Callable[[Any], torch.Tensor] = lambda result: result
     """From what launch() returns to the output, [B, S, H, 128]."""
+    plans: Callable[[], list[dict[str, Any]]] | None = None
+    """What this library's preparation decided for each head."""
 
 
 class Contender(ABC):
@@ -69,23 +80,31 @@ class OpenVcKernel(Contender):
 
     def set_up(self, inputs: Inputs) -> Call:
         library = import_module("open_vc_attn")
-        prepared = library.prepare_fp8(*inputs, numerics=self._numerics)
-        return Call(lambda: library.attention_fp8(prepared))
+        prepared = library.prepare_fp8(
+            *inputs.tensors, causal=inputs.causal, numerics=self._numerics
+        )
+        return Call(
+            lambda: library.attention_fp8(prepared),
+            plans=lambda: [asdict(plan) for plan in prepared.plans],
+        )
 
 
 class OpenVcCall(Contender):
     """attention(q, k, v), preparation included."""
 
     kind = "openvc"
-    name = OPENVC_CALL
+
+    def __init__(self, name: str, numerics: dict[str, Any] | None = None) -> None:
+        self.name = name
+        self._numerics = numerics
 
     def version(self) -> str:
         return str(import_module("open_vc_attn").__version__)
 
     def set_up(self, inputs: Inputs) -> Call:
         library = import_module("open_vc_attn")
-        q, k, v = inputs
-        return Call(lambda: library.attention(q, k, v))
+        options = {"causal": inputs.causal, "numerics": self._numerics}
+        return Call(lambda: library.attention(*inputs.tensors, **options))
 
 
 class TorchSdpa(Contender):
@@ -103,9 +122,12 @@ class TorchSdpa(Contender):
         return f"torch {torch.__version__}"
 
     def set_up(self, inputs: Inputs) -> Call:
-        q, k, v = (x.transpose(1, 2) for x in inputs)
+        q, k, v = (x.transpose(1, 2) for x in inputs.tensors)
         attention = torch.nn.functional.scaled_dot_product_attention
-        return Call(lambda: attention(q, k, v), lambda result: result.transpose(1, 2))
+        return Call(
+            lambda: attention(q, k, v, is_causal=inputs.causal),
+            lambda result: result.transpose(1, 2),
+        )
 
     def context(self) -> AbstractContextManager[Any]:
         attention = import_module("torch.nn.attention")
@@ -124,8 +146,7 @@ class FlashAttention3(Contender):
 
     def set_up(self, inputs: Inputs) -> Call:
         function = self._function()
-        q, k, v = inputs
-        return Call(lambda: function(q, k, v), _first)
+        return Call(lambda: function(*inputs.tensors, causal=inputs.causal), _first)
 
     @staticmethod
     def _function() -> Any:
@@ -142,9 +163,11 @@ class FlashAttention3Fp8(FlashAttention3):
 
     def set_up(self, inputs: Inputs) -> Call:
         function = self._function()
-        (q, q_scale), (k, k_scale), (v, v_scale) = (quantize(x, per_head=True) for x in inputs)
+        (q, q_scale), (k, k_scale), (v, v_scale) = (
+            quantize(x, per_head=True) for x in inputs.tensors
+        )
         scales = {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale}
-        return Call(lambda: function(q, k, v, **scales), _first)
+        return Call(lambda: function(q, k, v, causal=inputs.causal, **scales), _first)
 
 
 class FlashAttention4(Contender):
@@ -159,12 +182,11 @@ class FlashAttention4(Contender):
 
     def set_up(self, inputs: Inputs) -> Call:
         function = import_module("flash_attn.cute").flash_attn_func
-        q, k, v = inputs
-        return Call(lambda: function(q, k, v), _first)
+        return Call(lambda: function(*inputs.tensors, causal=inputs.causal), _first)
 
 
 class SageAttention(Contender):
-    """SageAttention, its own quantisation included; version 1 is all that PyPI has."""
+    """SageAttention, its own quantisation included. PyPI has version 1 alone."""
 
     name = "SageAttention"
     kind = "fp8"
@@ -176,8 +198,7 @@ class SageAttention(Contender):
 
     def set_up(self, inputs: Inputs) -> Call:
         function = import_module("sageattention").sageattn
-        q, k, v = inputs
-        return Call(lambda: function(q, k, v, tensor_layout="NHD"))
+        return Call(lambda: function(*inputs.tensors, tensor_layout="NHD", is_causal=inputs.causal))
 
 
 class CudnnFp8(Contender):
@@ -196,15 +217,17 @@ class CudnnFp8(Contender):
         return f"cuDNN {cudnn.backend_version_string()}, frontend {cudnn.__version__}"
 
     def set_up(self, inputs: Inputs) -> Call:
-        quantized = [quantize(x, per_head=False) for x in inputs]
+        quantized = [quantize(x, per_head=False) for x in inputs.tensors]
         scales = [scale for _, scale in quantized]
         operands = [x.transpose(1, 2) for x, _ in quantized]  # [B, H, S, D], strided
         try:
-            return self._build(operands, scales)
+            return self._build(operands, scales, inputs.causal)
         except Exception:  # not every version takes tokens before heads
-            return self._build([x.contiguous() for x in operands], scales)
+            return self._build([x.contiguous() for x in operands], scales, inputs.causal)
 
-    def _build(self, operands: list[torch.Tensor], scales: list[torch.Tensor]) -> Call:
+    def _build(
+        self, operands: list[torch.Tensor], scales: list[torch.Tensor], causal: bool
+    ) -> Call:
         cudnn = import_module("cudnn")
         fp8, fp32 = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
         handle = cudnn.create_handle()
@@ -221,7 +244,13 @@ class CudnnFp8(Contender):
         }
         q, k, v = tensors
         o, _, amax_s, amax_o = graph.sdpa_fp8(
-            q=q, k=k, v=v, **scalars, attn_scale=SOFTMAX_SCALE, generate_stats=False
+            q=q,
+            k=k,
+            v=v,
+            **scalars,
+            attn_scale=SOFTMAX_SCALE,
+            use_causal_mask=causal,
+            generate_stats=False,
         )
         out = torch.empty_like(operands[0])  # keeps the strides
         o.set_output(True).set_dim(list(out.shape)).set_stride(list(out.stride()))
@@ -268,9 +297,9 @@ def all_contenders() -> list[Contender]:
     """This library first. An entry whose version() raises is not installed."""
     return [
         OpenVcKernel(OPENVC_KERNEL),
-        OpenVcKernel("Open-VC, 0 extra steps", {"max_extra_steps": 0}),
-        OpenVcKernel("Open-VC, 2 extra steps", {"max_extra_steps": 2, "score_error_target": 0.0}),
-        OpenVcCall(),
+        OpenVcCall(OPENVC_CALL),
+        *(OpenVcKernel(kernel_name(plan), numerics) for plan, numerics in PLANS.items()),
+        *(OpenVcCall(call_name(plan), numerics) for plan, numerics in PLANS.items()),
         TorchSdpa(CUDNN_BF16, "CUDNN_ATTENTION"),
         TorchSdpa(FLASH_ATTENTION_2, "FLASH_ATTENTION"),
         FlashAttention3(),

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -13,10 +14,18 @@ HEAD_DIM = 128
 CAPTURES = Path(__file__).resolve().parents[2] / "examples" / "captures"
 
 
-class Inputs(NamedTuple):
+@dataclass(frozen=True)
+class Inputs:
+    """One attention problem. Every contender, its time and its error are of these tensors."""
+
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
+    causal: bool = False
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.q, self.k, self.v
 
     @property
     def tokens(self) -> int:
@@ -28,8 +37,16 @@ class Inputs(NamedTuple):
 
     @property
     def flops(self) -> float:
-        """Of the two matrix products, a multiplication and an addition each."""
-        return 4.0 * self.tokens * self.k.shape[1] * self.heads * HEAD_DIM
+        """Of the two matrix products, a multiplication and an addition each; a causal mask halves
+        the work."""
+        return attention_flops(self.tokens, self.k.shape[1], self.heads, causal=self.causal)
+
+    def with_causal_mask(self) -> Inputs:
+        return replace(self, causal=True)
+
+
+def attention_flops(queries: int, keys: int, heads: int, *, causal: bool = False) -> float:
+    return (2.0 if causal else 4.0) * queries * keys * heads * HEAD_DIM
 
 
 def gaussian(tokens: int, heads: int, *, value_offset: float = 0.0, seed: int = 0) -> Inputs:
@@ -46,7 +63,7 @@ def gaussian(tokens: int, heads: int, *, value_offset: float = 0.0, seed: int = 
 
 def channel_outliers(tokens: int, heads: int) -> Inputs:
     """Two channels of Q and two of K 20 times the rest; all keys of a head share an offset."""
-    q, k, v = gaussian(tokens, heads, seed=1)
+    q, k, v = gaussian(tokens, heads, seed=1).tensors
     generator = torch.Generator("cuda").manual_seed(2)
     offset = torch.randn(1, 1, heads, HEAD_DIM, generator=generator, device="cuda")
     q[..., [17, 80]] *= 20
@@ -54,11 +71,14 @@ def channel_outliers(tokens: int, heads: int) -> Inputs:
     return Inputs(q, (k + 6 * offset).bfloat16(), v)
 
 
-def captures() -> Iterator[tuple[str, Inputs]]:
-    """Recorded inputs of real models, by file name."""
+def example_captures() -> dict[str, Callable[[], Inputs]]:
+    """The recorded inputs of the repository, by file name."""
+    return {path.stem: partial(_load, path) for path in sorted(CAPTURES.glob("*.safetensors"))}
+
+
+def _load(path: Path) -> Inputs:
     from open_vc_attn import load_capture
 
-    for path in sorted(CAPTURES.glob("*.safetensors")):
-        capture = load_capture(path)
-        tensors = (x.to("cuda", torch.bfloat16) for x in (capture.q, capture.k, capture.v))
-        yield path.stem, Inputs(*(x if x.dim() == 4 else x.unsqueeze(0) for x in tensors))
+    capture = load_capture(path)
+    tensors = (x.to("cuda", torch.bfloat16) for x in (capture.q, capture.k, capture.v))
+    return Inputs(*(x if x.dim() == 4 else x.unsqueeze(0) for x in tensors))

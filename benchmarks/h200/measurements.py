@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,7 +14,7 @@ from accuracy import ExactRows
 from contender_names import OPENVC_CALL, OPENVC_KERNEL
 from contenders import Call, Contender
 from gpu_monitor import GpuMonitor
-from inputs import HEAD_DIM, Inputs, captures, gaussian
+from inputs import HEAD_DIM, Inputs, attention_flops, gaussian
 from paired_timing import (
     Launch,
     Plan,
@@ -35,6 +36,11 @@ SHORT_TIMED_SECONDS = 0.03
 
 def shape_name(tokens: int, heads: int) -> str:
     return f"{tokens}x{heads}"
+
+
+def affordable_rounds(seconds: float, round_seconds: float, wanted: int) -> int:
+    """As many rounds as fit, up to what is wanted; never fewer than a median needs."""
+    return max(MIN_ROUNDS, min(wanted, math.floor(seconds / round_seconds)))
 
 
 class Benchmark:
@@ -69,52 +75,69 @@ class Benchmark:
         timing["bytes_per_second"] = 2.0 * source.nbytes / (timing["p50_ms"] * 1e-3)
         return timing
 
-    def accuracy(self, inputs: Inputs, kinds: Sequence[str]) -> dict[str, Any]:
-        """Relative L2 error of each contender."""
+    def accuracy(self, inputs: Inputs) -> dict[str, Any]:
+        """Relative L2 error of every contender on inputs that are not timed."""
         exact = ExactRows(inputs)
         errors: dict[str, float] = {}
         failures: dict[str, str] = {}
-        for contender in self._of_kinds(kinds):
-            call = self._set_up(contender, inputs, failures)
-            if call is None:
-                continue
-            with contender.context():
-                errors[contender.name] = exact.relative_l2(call.decode(call.launch()))
-            del call
-            torch.cuda.empty_cache()
-        result: dict[str, Any] = {"rel_l2": errors, "failures": failures}
-        if OPENVC_KERNEL in errors:
-            plans = open_vc_attn.prepare_fp8(*inputs).plans
-            result["extra_steps"] = [plan.extra_steps for plan in plans]
-        return result
-
-    def speed(self, inputs: Inputs, plan: Plan, share_of_budget: float) -> dict[str, Any]:
-        """All contenders in shuffled rounds, as many as the time allows."""
-        failures: dict[str, str] = {}
-        calls: dict[str, Call] = {}
-        estimates: dict[str, float] = {}
-        contexts = {}
+        plans = []
         for contender in self._contenders:
             call = self._set_up(contender, inputs, failures)
             if call is None:
                 continue
-            calls[contender.name] = call
-            contexts[contender.name] = contender.context
-            estimates[contender.name] = estimate_ms(call.launch, contender.context())
+            with contender.context():
+                errors[contender.name] = exact.describe(call.decode(call.launch()))["rel_l2"]
+            if contender.name == OPENVC_KERNEL and call.plans is not None:
+                plans = call.plans()
+            del call
+            torch.cuda.empty_cache()
+        return {"rel_l2": errors, "failures": failures, "plans": plans}
+
+    def speed(
+        self,
+        inputs: Inputs,
+        plan: Plan,
+        seconds: float,
+        leave_out: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """Error and time of the contenders on the same tensors; times in shuffled rounds, as many
+        as fit into the seconds."""
+        begin = time.monotonic()
+        exact = ExactRows(inputs)
+        failures: dict[str, str] = {}
+        calls: dict[str, Call] = {}
+        estimates: dict[str, float] = {}
+        found: dict[str, dict[str, Any]] = {}
+        contexts = {}
+        for contender in self._contenders:
+            name = contender.name
+            call = None if name in leave_out else self._set_up(contender, inputs, failures)
+            if call is None:
+                continue
+            calls[name] = call
+            contexts[name] = contender.context
+            with contender.context():
+                found[name] = exact.describe(call.decode(call.launch()))
+            if call.plans is not None:
+                found[name]["plans"] = call.plans()
+            estimates[name] = estimate_ms(call.launch, contender.context())
+        del exact
         launches = {name: call.launch for name, call in calls.items()}
-        longest = round_seconds(estimates, plan)
-        affordable = math.floor(self._results.remaining_seconds() * share_of_budget / longest)
-        rounds = max(MIN_ROUNDS, min(plan.rounds, affordable))
+        left = seconds - (time.monotonic() - begin) - WARM_UP_SECONDS
+        rounds = affordable_rounds(left, round_seconds(estimates, plan), plan.rounds)
         plan = Plan(rounds, plan.timed_seconds, plan.lead_in_seconds)
         first = next(iter(launches))
         with contexts[first]():
             warm_up(launches[first], estimates[first], WARM_UP_SECONDS)
         timings = paired_rounds(launches, estimates, plan, self._monitor, contexts=contexts)
         result: dict[str, Any] = {
+            "tokens": inputs.tokens,
+            "heads": inputs.heads,
+            "causal": inputs.causal,
             "flops": inputs.flops,
             "rounds": rounds,
             "contenders": {
-                name: timing.describe(self._monitor, inputs.flops)
+                name: timing.describe(self._monitor, inputs.flops) | found[name]
                 for name, timing in timings.items()
             },
             "failures": failures,
@@ -126,11 +149,11 @@ class Benchmark:
 
     def lengths(self, tokens: Sequence[int], heads: int) -> dict[str, Any]:
         """The kernel at neighbouring lengths: a cliff would show here."""
-        prepared = {n: open_vc_attn.prepare_fp8(*gaussian(n, heads)) for n in tokens}
+        prepared = {n: open_vc_attn.prepare_fp8(*gaussian(n, heads).tensors) for n in tokens}
         launches: dict[str, Launch] = {
             str(n): lambda p=p: open_vc_attn.attention_fp8(p) for n, p in prepared.items()
         }
-        flops = [4.0 * n * n * heads * HEAD_DIM for n in tokens]
+        flops = [attention_flops(n, n, heads) for n in tokens]
         return self._time(launches, Plan(5, 0.1, 0.1), flops)
 
     def preparation(self, shapes: Sequence[tuple[int, int]], bandwidth: float) -> dict[str, Any]:
@@ -138,9 +161,9 @@ class Benchmark:
         result = {}
         for tokens, heads in shapes:
             inputs = gaussian(tokens, heads)
-            prepared = open_vc_attn.prepare_fp8(*inputs)
+            prepared = open_vc_attn.prepare_fp8(*inputs.tensors)
             launches: dict[str, Launch] = {
-                "preparation": lambda x=inputs: open_vc_attn.prepare_fp8(*x),
+                "preparation": lambda x=inputs: open_vc_attn.prepare_fp8(*x.tensors),
                 "kernel": lambda p=prepared: open_vc_attn.attention_fp8(p),
             }
             timings = self._time(launches, Plan(5, 0.06, 0.03), [inputs.flops] * 2)
@@ -163,7 +186,7 @@ class Benchmark:
     def short_calls(self, tokens: Sequence[int], heads: int) -> dict[str, Any]:
         """Complete calls from Python, back to back and as CUDA graphs."""
         result: dict[str, Any] = {}
-        names = [c for c in self._contenders if c.scope == "call" and c.kind in ("openvc", "bf16")]
+        names = [c for c in self._contenders if c.kind == "bf16" or c.name == OPENVC_CALL]
         for n in tokens:
             inputs = gaussian(n, heads)
             failures: dict[str, str] = {}
@@ -190,35 +213,31 @@ class Benchmark:
             }
         return result
 
-    def repair(self, tokens: int, heads: int, budgets: Sequence[float]) -> dict[str, Any]:
-        """What V residual repair costs and gains; the gain on recorded inputs."""
-        inputs = gaussian(tokens, heads)
+    def repair(self, inputs: Inputs, title: str, budgets: Sequence[float]) -> dict[str, Any]:
+        """What V residual repair costs and gains, both on the same inputs."""
 
-        def repaired(budget: float, x: Inputs = inputs) -> torch.Tensor:
-            return open_vc_attn.attention_v_repair(open_vc_attn.prepare_v_repair(*x, budget=budget))
+        def repaired(budget: float) -> torch.Tensor:
+            prepared = open_vc_attn.prepare_v_repair(*inputs.tensors, budget=budget)
+            return open_vc_attn.attention_v_repair(prepared)
 
-        launches: dict[str, Launch] = {"0": lambda: repaired(0.0)}
+        launches: dict[str, Launch] = {"0.0": lambda: repaired(0.0)}
         launches |= {str(budget): lambda b=budget: repaired(b) for budget in budgets}
         estimates = {name: estimate_ms(launch) for name, launch in launches.items()}
         timings = paired_rounds(launches, estimates, Plan(5, 0.15, 0.1), self._monitor)
-        errors = {}
-        for name, recorded in captures():
-            exact = ExactRows(recorded)
-            errors[name] = {
-                str(budget): exact.relative_l2(repaired(budget, recorded))
-                for budget in (0.0, *budgets)
-            }
+        exact = ExactRows(inputs)
+        errors = {name: exact.describe(launch()) for name, launch in launches.items()}
         return {
-            "shape": shape_name(tokens, heads),
+            "shape": shape_name(inputs.tokens, inputs.heads),
+            "inputs": title,
             "cost_percent": {
-                str(budget): round(100 * (median_ratio(timings[str(budget)], timings["0"]) - 1), 3)
+                str(budget): round(
+                    100 * (median_ratio(timings[str(budget)], timings["0.0"]) - 1), 3
+                )
                 for budget in budgets
             },
-            "rel_l2": errors,
+            "rel_l2": {title: {name: error["rel_l2"] for name, error in errors.items()}},
+            "heads": {name: error["rel_l2_heads"] for name, error in errors.items()},
         }
-
-    def _of_kinds(self, kinds: Sequence[str]) -> list[Contender]:
-        return [contender for contender in self._contenders if contender.kind in kinds]
 
     def _set_up(
         self, contender: Contender, inputs: Inputs, failures: dict[str, str]

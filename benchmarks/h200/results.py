@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 SCHEMA = "openvc.h200"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class DeviceLost(RuntimeError):
@@ -41,12 +41,17 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         if resume and self._path.exists():
             self.data = json.loads(self._path.read_text())
+            if self.data.get("schema_version") != SCHEMA_VERSION:
+                raise SystemExit(
+                    f"{self._path}: version {self.data.get('schema_version')} of the record; "
+                    f"expected {SCHEMA_VERSION}; start without --resume"
+                )
+            self.data["failures"] = []  # of steps that get another chance now
             culprit = self.data["running"]
             if culprit is not None:
                 self.data["excluded"][culprit] = "ended the process that it first ran in"
                 self.data["running"] = None
-        # A resumed run goes on with what is left of the budget.
-        self._deadline = self.data["started"] + budget_seconds
+        self._deadline = time.time() + budget_seconds
         self.save()
 
     @property
@@ -57,6 +62,19 @@ class Results:
     def excluded(self) -> dict[str, str]:
         """Contenders that must not run again, and why."""
         return self.data["excluded"]
+
+    def describe(self, **about: Any) -> None:
+        """What the whole record is of. Steps of another commit or machine may not join it."""
+        if self.steps:
+            for name in ("commit", "driver", "gpu", "torch"):
+                before, now = (x["environment"][name] for x in (self.data, about))
+                if before != now:
+                    raise SystemExit(
+                        f"{self._path}: {name}: measured with {before}, now {now}; "
+                        "start without --resume"
+                    )
+        self.data |= about
+        self.save()
 
     def remaining_seconds(self) -> float:
         return self._deadline - time.time()
@@ -95,7 +113,8 @@ class Results:
         faulthandler.dump_traceback_later(seconds, exit=True)
         try:
             yield
-            torch.cuda.synchronize()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
         except Exception:
             require_device()  # raises if the contender took the context with it
             self._nobody_runs()
@@ -116,6 +135,8 @@ class Results:
 
 def require_device() -> None:
     """Raises DeviceLost if the last error was one that ends the CUDA context."""
+    if not torch.cuda.is_available():
+        return
     try:
         torch.cuda.synchronize()
     except Exception as error:

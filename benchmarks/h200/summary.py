@@ -10,9 +10,12 @@ from contender_names import OPENVC_CALL, OPENVC_KERNEL, SDPA_NAMES
 
 HEADLINE_SHAPE = "73397x7"
 PREPARATION_SHAPE = "73397x56"
-REPAIR_BUDGET = "0.005"
+REPAIR_BUDGET = "0.01"
 SPEED = "speed "
+CAUSAL = "causal "
 ACCURACY = "accuracy "
+REPAIR = "repair"
+CAPTURED = "captured 75600x24"
 SOAK = "soak"
 SOAK_FIGURES = ("soak_cases", "soak_failures")
 
@@ -21,12 +24,20 @@ def summarize(data: Mapping[str, Any]) -> dict[str, Any]:
     """summary.json. A figure that was not measured is left out."""
     steps = data["steps"]
     environment = data.get("environment", {})
-    speed = {
+    everything = {
         name.removeprefix(SPEED): step for name, step in steps.items() if name.startswith(SPEED)
     }
+    # What is said of N(0,1) is not said of captures.
+    speed = {shape: step for shape, step in everything.items() if shape != CAPTURED}
     kernel = _rates(speed, OPENVC_KERNEL)
     ceiling = wgmma_ceiling(steps)
     result: dict[str, Any] = {
+        "captured": _captured(data, everything.get(CAPTURED)),
+        "causal": {
+            name.removeprefix(CAUSAL): _both_rates(step)
+            for name, step in steps.items()
+            if name.startswith(CAUSAL)
+        },
         "date": environment.get("date"),
         "commit": environment.get("commit"),
         "driver": environment.get("driver"),
@@ -119,13 +130,52 @@ def _preparation(steps: Mapping[str, Any], speed: Mapping[str, Any]) -> dict[str
 
 
 def _repair(steps: Mapping[str, Any]) -> dict[str, Any]:
-    repair = steps.get("repair")
-    if repair is None:
+    repair = steps.get(REPAIR)
+    if repair is None or REPAIR_BUDGET not in repair["cost_percent"]:
         return {}
     gains = [
-        100 * (1 - errors[REPAIR_BUDGET] / errors["0.0"]) for errors in repair["rel_l2"].values()
+        100 * (1 - errors[REPAIR_BUDGET] / errors.get("0.0", errors.get("0")))
+        for errors in repair["rel_l2"].values()
     ]
     result = {"repair_cost_percent": repair["cost_percent"][REPAIR_BUDGET]}
     if gains:
         result["repair_error_reduction_percent"] = round(sum(gains) / len(gains), 2)
     return result
+
+
+def _captured(data: Mapping[str, Any], step: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Speed, error and plan of the default, on the same tensors, and the best peers there."""
+    if step is None or OPENVC_KERNEL not in step["contenders"]:
+        return {}
+    own = step["contenders"][OPENVC_KERNEL]
+    result: dict[str, Any] = _both_rates(step)
+    result["rel_l2"] = own["rel_l2"]
+    result["rel_l2_worst"] = own["rel_l2_worst"]
+    plans = own.get("plans", [])
+    if plans:
+        result["mean_extra_steps"] = round(
+            sum(plan["extra_steps"] for plan in plans) / len(plans), 3
+        )
+    for kind in ("bf16", "fp8"):
+        peer = best_peer(data, {CAPTURED: step}, kind)
+        if peer:
+            found = step["contenders"][peer["name"]]
+            result[f"best_{kind}"] = {
+                "name": peer["name"],
+                "tflops": found["tflops"],
+                "rel_l2": found["rel_l2"],
+            }
+            for what in ("kernel", "call"):
+                if f"{what}_tflops" in result:
+                    ratio = result[f"{what}_tflops"] / found["tflops"]
+                    result[f"{what}_ratio_{kind}"] = round(ratio, 3)
+    return result
+
+
+def _both_rates(step: Mapping[str, Any]) -> dict[str, float]:
+    names = {"kernel_tflops": OPENVC_KERNEL, "call_tflops": OPENVC_CALL}
+    return {
+        key: step["contenders"][name]["tflops"]
+        for key, name in names.items()
+        if name in step["contenders"]
+    }

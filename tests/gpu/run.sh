@@ -5,7 +5,7 @@
 # Usage: run.sh [gtest filter]        environment: OPENVC_SUITE_SECONDS, limit per suite (300)
 #
 # Every suite has a process of its own: a fault of the device ends one suite, not all of them. What
-# it prints is the record that docs/results/h200/gpu_tests.txt keeps.
+# it prints goes into the record that record.sh writes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export LD_LIBRARY_PATH="$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
