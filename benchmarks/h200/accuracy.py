@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ class ExactRows:
         """||output - exact|| / ||exact|| of every head; NaN if a sampled value is not finite."""
         difference = output[:, self._rows].double() - self._exact_output
         axes = (0, 1, 3)
-        ratio = difference.norm(dim=axes) / self._exact_output.norm(dim=axes)
+        norm = partial(torch.linalg.vector_norm, dim=axes)
+        ratio = norm(difference) / norm(self._exact_output)
         return [float(value) for value in ratio]
 
     def describe(self, output: torch.Tensor) -> dict[str, Any]:

@@ -17,14 +17,24 @@ sys.path.insert(0, str(FOLDER))
 
 import attention as program  # noqa: E402
 import captured  # noqa: E402
+import contenders  # noqa: E402
+import measurements  # noqa: E402
+import report  # noqa: E402
 import steps  # noqa: E402
 from accuracy import ExactRows  # noqa: E402
-from contender_names import PLANS, call_name, kernel_name  # noqa: E402
+from contender_names import (  # noqa: E402
+    DEFAULT_PLAN,
+    OPENVC_CALL,
+    PLANS,
+    call_name,
+    kernel_name,
+)
 from contenders import all_contenders  # noqa: E402
 from inputs import Inputs, attention_flops  # noqa: E402
 from measurements import MIN_ROUNDS, affordable_rounds  # noqa: E402
+from paired_timing import Plan, Timing  # noqa: E402
 from results import Results  # noqa: E402
-from summary import CAPTURED, CAUSAL, SPEED  # noqa: E402
+from summary import CAPTURED, CAUSAL, SPEED, summarize  # noqa: E402
 
 ENVIRONMENT = {"commit": "a", "driver": "1", "gpu": "G", "torch": "2"}
 
@@ -249,6 +259,111 @@ def test_causal_work_is_half():
     inputs = random_inputs(10, 20, 3)
     assert inputs.with_causal_mask().flops == inputs.flops / 2
     assert inputs.with_causal_mask().causal and not inputs.causal
+
+
+class Exact(contenders.Contender):
+    """Stands for the peers."""
+
+    name = "Exact BF16"
+    kind = "bf16"
+
+    def version(self):
+        return "exact 1"
+
+    def set_up(self, inputs):
+        q, k, v = (x.transpose(1, 2) for x in inputs.tensors)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return contenders.Call(
+            lambda: attention(q, k, v, is_causal=inputs.causal), lambda out: out.transpose(1, 2)
+        )
+
+
+class Broken(Exact):
+    name = "Broken FP8"
+    kind = "fp8"
+
+    def set_up(self, inputs):
+        raise ValueError("planted")
+
+
+class NotInstalled(Exact):
+    name = "Absent"
+
+    def version(self):
+        raise ImportError("not here")
+
+
+class NoSensors:
+    def describe(self, periods):
+        return {}
+
+
+@pytest.fixture
+def benchmark(tmp_path, monkeypatch):
+    """The benchmark on the CPU; only the clock is made up."""
+
+    def rounds(launches, *_, **__):
+        return {name: Timing([2.0], [2.0]) for name in launches}
+
+    monkeypatch.setattr(measurements, "paired_rounds", rounds)
+    monkeypatch.setattr(measurements, "estimate_ms", lambda *_: 1.0)
+    monkeypatch.setattr(measurements, "warm_up", lambda *_: None)
+    results = Results(tmp_path, 100.0, resume=False)
+    taking_part = [c for c in all_contenders() if c.kind == "openvc"]
+    taking_part += [Exact(), Broken(), NotInstalled()]
+    made = measurements.Benchmark(taking_part, NoSensors(), results)
+    results.describe(
+        environment=ENVIRONMENT
+        | {"date": "d", "multiprocessors": 1, "power_limit_watts": 1.0, "cudnn": 1},
+        versions=made.versions,
+        absent=made.absent,
+        kinds={c.name: c.kind for c in taking_part},
+        scopes={c.name: c.scope for c in taking_part},
+    )
+    return made, results
+
+
+def test_a_whole_run_on_the_cpu(benchmark):
+    made, results = benchmark
+    inputs = random_inputs(320, 320, 2)
+    plan = Plan(7, 0.1, 0.1)
+    todo = [
+        steps.Step(SPEED + CAPTURED, 5, lambda s: made.speed(inputs, plan, s)),
+        steps.Step(SPEED + "320x2", 5, lambda s: made.speed(inputs, plan, s, steps.FEW_PLANS)),
+        steps.Step(
+            CAUSAL + CAPTURED,
+            5,
+            lambda s: made.speed(inputs.with_causal_mask(), plan, s, steps.FEW_PLANS),
+        ),
+        steps.Step("repair", 5, lambda _: made.repair(inputs, CAPTURED, [0.01, 0.04])),
+        steps.Step("accuracy small", 5, lambda _: made.accuracy(inputs)),
+    ]
+    steps.run(todo, results, lambda: None)
+    assert results.data["failures"] == []
+    found = results.steps[SPEED + CAPTURED]
+    assert set(found["failures"]) == {"Broken FP8"} and "Absent" in results.data["absent"]
+    every = found["contenders"]
+    for plan_name in (DEFAULT_PLAN, *PLANS):
+        kernel, call = every[kernel_name(plan_name)], every[call_name(plan_name)]
+        assert kernel["rel_l2"] == call["rel_l2"] < 0.1
+        assert len(kernel["plans"]) == len(kernel["rel_l2_heads"]) == 2
+    for count in (0, 1, 2, 4):
+        plans = every[kernel_name(f"{count} extra step{'' if count == 1 else 's'}")]["plans"]
+        assert [plan["extra_steps"] for plan in plans] == [count] * 2
+    assert every["Exact BF16"]["rel_l2"] < 0.005
+    few = results.steps[SPEED + "320x2"]["contenders"]
+    assert set(every) - set(few) == steps.FEW_PLANS
+    causal = results.steps[CAUSAL + CAPTURED]
+    assert causal["flops"] == found["flops"] / 2
+    assert 0 < causal["contenders"]["Exact BF16"]["rel_l2"] < 0.005
+    assert causal["contenders"][OPENVC_CALL]["rel_l2"] < 0.1
+    repair = results.steps["repair"]
+    assert set(repair["cost_percent"]) == {"0.01", "0.04"}
+    assert repair["rel_l2"][CAPTURED]["0.04"] < repair["rel_l2"][CAPTURED]["0.0"]
+    page = report.markdown(summarize(results.data), results.data)
+    assert "| **Open-VC, default plan** | 0 in every head |" in page
+    assert "on captured 75600x24" not in page
+    assert "Broken FP8, speed captured 75600x24: failed: ValueError: planted" in page
 
 
 def fake_python(tmp_path, statuses):
