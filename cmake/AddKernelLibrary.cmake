@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 include_guard(GLOBAL)
 
-# openvc_add_kernel_library(<name> DIRECTORY <folder under src> ARCHITECTURES <arch>... USES <layer>...)
+set(OPENVC_KERNEL_SET all CACHE STRING
+    "Attention kernels to compile: all, or the fewest that serve every call (ci)")
+set_property(CACHE OPENVC_KERNEL_SET PROPERTY STRINGS all ci)
+if(NOT OPENVC_KERNEL_SET MATCHES "^(all|ci)$")
+  message(FATAL_ERROR "OPENVC_KERNEL_SET is '${OPENVC_KERNEL_SET}'; it takes all or ci")
+endif()
+
+# openvc_add_kernel_library(<name> DIRECTORY <folder under src> ARCHITECTURES <arch>... USES <layer>...
+#                           [CI_INSTANTIATIONS <name>...])
 #
 # Makes the static CUDA library openvc_<name> from all .cu and .cpp files of the folder. It is
 # compiled for those of its ARCHITECTURES that OPENVC_CUDA_ARCHITECTURES asks for, SASS only: an
 # 'a' architecture has no forward compatible PTX. No such architecture, no library. One library per
 # architecture family is what keeps '#if __CUDA_ARCH__' out of the kernels.
+#
+# Configurations of a kernel are files of the subfolder instantiations/; with OPENVC_KERNEL_SET=ci only
+# those of CI_INSTANTIATIONS are compiled.
 function(openvc_add_kernel_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "DIRECTORY" "ARCHITECTURES;USES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "DIRECTORY" "ARCHITECTURES;USES;CI_INSTANTIATIONS")
   set(architectures)
   foreach(architecture IN LISTS arg_ARCHITECTURES)
     if(architecture IN_LIST OPENVC_CUDA_ARCHITECTURES)
@@ -19,10 +30,19 @@ function(openvc_add_kernel_library name)
     return()
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${arg_DIRECTORY}/*.cu" "${arg_DIRECTORY}/*.cpp")
+  if(OPENVC_KERNEL_SET STREQUAL "ci" AND arg_CI_INSTANTIATIONS)
+    list(TRANSFORM arg_CI_INSTANTIATIONS
+         REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/${arg_DIRECTORY}/instantiations/\\1.cu"
+         OUTPUT_VARIABLE kept)
+    list(FILTER sources EXCLUDE REGEX "/instantiations/")
+    list(APPEND sources ${kept})
+  endif()
   list(TRANSFORM arg_USES PREPEND openvc_)
   set(target openvc_${name})
   add_library(${target} STATIC ${sources})
   set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+  target_compile_definitions(
+    ${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:OPENVC_KERNEL_SET=${OPENVC_KERNEL_SET}>)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--generate-line-info>)
   target_link_libraries(
     ${target}

@@ -17,8 +17,9 @@
 
 #include "cpu/prepare.hpp"
 #include "cuda/host/nvml.hpp"
-#include "cuda/sm90/launch.cuh"
+#include "cuda/sm90/arguments.hpp"
 #include "cuda/sm90/launch.hpp"
+#include "cuda/sm90/launch_kernel.cuh"
 #include "gpu/contract_rows.hpp"
 #include "numerics/half.hpp"
 
@@ -150,8 +151,8 @@ struct Config {
 template <class Config>
 void launch(const schedule::PreparedView& inputs, const Output& out, bool lse) {
   cuda::sm90::launch_kernel<Config>(
-      cuda::sm90::make_parameters(inputs, out.view, lse ? out.lse : nullptr), cuda::device_info(0),
-      nullptr);
+      cuda::sm90::make_parameters({inputs, out.view, lse ? out.lse : nullptr}),
+      cuda::device_info(0), nullptr);
 }
 
 void launch_product(const schedule::PreparedView& inputs, const Output& out, bool lse) {

@@ -136,11 +136,9 @@ class MainLoop:
 
 
 def kernel_name(function: Function) -> str | None:
-    """The configuration of an attention kernel, for example 'FourSteps<false>'; None for others."""
-    found = re.search(r"attention_kernel<(.*)>\(", demangle(function.symbol))
-    if found is None:
-        return None
-    return re.sub(r"[\w:]*\(anonymous namespace\)::|\s", "", found.group(1))
+    """The configuration of an attention kernel, for example 'DenseFourSteps'; None for others."""
+    found = re.search(r"attention_kernel<(?:\w+::)*(\w+)>\(", demangle(function.symbol))
+    return found.group(1) if found else None
 
 
 def find_main_loops(function: Function) -> list[MainLoop]:

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#pragma once
+#include "cuda/sm90/arguments.hpp"
 
-#include <cuda_runtime.h>
-
-#include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
 
-#include "cuda/host/check.hpp"
-#include "cuda/host/device.hpp"
 #include "cuda/host/tensor_map.hpp"
-#include "cuda/sm90/kernel.cuh"
-#include "openvc/tensor_view.hpp"
+#include "cuda/sm90/config.hpp"
 
-// Host side of a launch, for one configuration of the kernel.
 namespace openvc::cuda::sm90 {
+namespace {
 
-inline bool is_vectorised(const MutableTensorView& out) {
+bool is_vectorised(const MutableTensorView& out) {
   constexpr std::int64_t kVectorElements = 8;  // 16 bytes
   const auto aligned = [&](int axis) {
     return out.shape[axis] <= 1 || out.strides[axis] % kVectorElements == 0;
@@ -25,8 +19,10 @@ inline bool is_vectorised(const MutableTensorView& out) {
          aligned(kSequence) && aligned(kHead);
 }
 
-inline Parameters make_parameters(const schedule::PreparedView& inputs,
-                                  const MutableTensorView& out, float* log_sum_exp) {
+}  // namespace
+
+Parameters make_parameters(const Arguments& arguments) {
+  const auto& [inputs, out, log_sum_exp] = arguments;
   const schedule::Problem& problem = inputs.problem;
   const schedule::PreparedLayout& layout = inputs.layout;
   const auto heads = static_cast<std::uint64_t>(problem.batch_heads());
@@ -77,46 +73,6 @@ inline Parameters make_parameters(const schedule::PreparedView& inputs,
   p.output_type = out.type == ElementType::float16 ? OutputType::float16 : OutputType::bfloat16;
   p.output_vectorised = is_vectorised(out);
   return p;
-}
-
-/// Queues the kernel on the current device.
-template <class Config>
-void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaStream_t stream) {
-  constexpr KernelConfig kConfig = Config::kValue;
-  constexpr std::size_t kSharedBytes = sizeof(Storage<Config>) + alignof(Storage<Config>);
-  static_assert(kSharedBytes <= kSharedMemoryLimit);
-  const auto kernel = attention_kernel<Config>;
-  const auto reserve_shared_memory = [kernel] {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-          "reserving shared memory for the attention kernel");
-  };
-  static OncePerDevice once;
-  once(device.ordinal, reserve_shared_memory);
-
-  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
-  const std::int64_t clusters =
-      std::min<std::int64_t>(queue.count, device.multiprocessors / kConfig.cluster_size);
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(clusters * kConfig.cluster_size));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream;
-  std::array<cudaLaunchAttribute, 2> attributes{};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {static_cast<unsigned>(kConfig.cluster_size), 1, 1};
-  // The blocks set themselves up while the kernel before ends, and then wait for it.
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = attributes.data();
-  config.numAttrs = static_cast<unsigned>(attributes.size());
-  cudaError_t status = cudaLaunchKernelEx(&config, kernel, parameters);
-  if (status == cudaErrorInvalidValue) {
-    // The device has been reset, or has another context: the reservation is part of the context.
-    (void)cudaGetLastError();
-    reserve_shared_memory();
-    status = cudaLaunchKernelEx(&config, kernel, parameters);
-  }
-  check(status, "launching the attention kernel");
 }
 
 }  // namespace openvc::cuda::sm90

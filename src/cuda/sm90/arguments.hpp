@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include "cuda/sm90/parameters.cuh"
+#include "openvc/tensor_view.hpp"
+#include "schedule/prepared_layout.hpp"
+
+namespace openvc::cuda::sm90 {
+
+/// What a launch is given on the host.
+struct Arguments {
+  const schedule::PreparedView& inputs;
+  const MutableTensorView& out;
+  float* log_sum_exp;  // [B, H, Sq] or null
+};
+
+/// The same as the kernel takes it: pointers of the sections, tensor maps of the tiles.
+Parameters make_parameters(const Arguments& arguments);
+
+}  // namespace openvc::cuda::sm90

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/sm90/launch.hpp"
+
+#include <cuda_runtime.h>
+
+#include "cuda/host/check.hpp"
+#include "cuda/host/device.hpp"
+#include "cuda/sm90/arguments.hpp"
+#include "cuda/sm90/kernel_table.hpp"
+
+namespace openvc::cuda::sm90 {
+
+std::string refusal(int major, int minor) {
+  if (major == 9 && minor == 0) return {};
+  return "device: compute capability " + std::to_string(major) + "." + std::to_string(minor) +
+         "; expected 9.0, as the Hopper kernel is built for sm_90a alone. Use such a GPU, or copy "
+         "the tensors to host memory for the CPU backend.";
+}
+
+void launch(const schedule::PreparedView& inputs, const MutableTensorView& out, float* log_sum_exp,
+            void* stream) {
+  const DeviceInfo& device = device_info(out.device.index);
+  if (const std::string reason = refusal(device.major, device.minor); !reason.empty()) {
+    throw Error(ErrorCode::unsupported, reason);
+  }
+  const Kernel* kernel = find_kernel(kernels(), inputs.problem.mask, inputs.max_extra_steps);
+  if (kernel == nullptr) {
+    throw Error(
+        ErrorCode::unsupported,
+        "max_extra_steps: " + std::to_string(inputs.max_extra_steps) +
+            "; expected a number that a Hopper kernel of this build has room for. Ask for fewer "
+            "steps, or build with OPENVC_KERNEL_SET=all.");
+  }
+  const DeviceGuard guard(device.ordinal);
+  kernel->launch(make_parameters({inputs, out, log_sum_exp}), device,
+                 static_cast<cudaStream_t>(stream));
+}
+
+}  // namespace openvc::cuda::sm90
