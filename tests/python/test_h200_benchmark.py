@@ -186,7 +186,7 @@ def load_model(weights, device):
     return device
 def load_video(path, start, frames):
     value = len(open(path, 'rb').read())
-    return torch.full((min(frames, 8), 16, 24, 3), value, dtype=torch.uint8)
+    return torch.full((min(frames, 8), 16, 24, 3), value, dtype=torch.uint8)[:frames]
 def fit(video, height, width):
     return video[:, :height, :width].float()
 def qkv(model, video, sigma, layers, seed=0):
@@ -222,11 +222,26 @@ def test_captures_are_assembled_head_by_head(folders):
 
 
 def test_captures_need_their_files(folders):
-    with pytest.raises(ValueError, match="8 frames from frame 640 on; expected 84"):
+    with pytest.raises(ValueError, match="8 frames from frame 640 on; expected at least 43"):
         captured.capture(folders, folders, device="cpu")
     (folders / "tree.avi").unlink()
     with pytest.raises(FileNotFoundError, match=r"tree\.avi: not found; expected"):
         captured.capture(folders, folders, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "wanted, frames", [(3, [0, 1, 2]), (5, [0, 1, 2, 3, 2]), (7, [0, 1, 2, 3, 2, 1, 0])]
+)
+def test_a_short_clip_goes_on_backwards(wanted, frames):
+    class Model:
+        @staticmethod
+        def load_video(path, start, count):
+            return torch.arange(4).view(4, 1, 1, 1)[:count]
+
+    crop = captured.Crop(wanted, 8, 8)
+    assert captured._frames(Model, Path("clip"), 0, crop).flatten().tolist() == frames
+    with pytest.raises(ValueError, match="4 frames from frame 0 on; expected at least 5"):
+        captured._frames(Model, Path("clip"), 0, captured.Crop(8, 8, 8))
 
 
 def random_inputs(queries, keys, heads, causal=False):
