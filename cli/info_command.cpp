@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "command.hpp"
 #include "openvc/info.hpp"
@@ -30,8 +29,8 @@ void print_info() {
   const Info build = info();
   fmt::print("Open-VC Attention {}, numerics contract {}\n\n", build.version,
              build.contract_version);
-  fmt::print("CPU: {} threads, vector instructions {}\n", std::thread::hardware_concurrency(),
-             build.cpu_simd_target);
+  fmt::print("CPU: {} thread{} ({}), vector instructions {}\n", build.cpu_threads,
+             build.cpu_threads == 1 ? "" : "s", build.cpu_threads_reason, build.cpu_simd_target);
   fmt::print("Backends:\n");
   for (const BackendInfo& backend : build.backends) {
     fmt::print("  {:<8}{:<6}{}{}\n", backend.name, backend.device, backend.detail,

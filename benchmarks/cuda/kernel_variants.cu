@@ -106,7 +106,7 @@ struct Prepared {
                    reinterpret_cast<std::uintptr_t>(storage.data()) % schedule::kSectionAlignment) %
                       schedule::kSectionAlignment;
     std::vector<HeadPlan> plans(p.batch_heads());
-    cpu::prepare(request, block, plans, cpu::shared_pool(0));
+    cpu::prepare(request, block, plans, *cpu::shared_pool(0));
     host.data = block;
     check(cudaMalloc(&device_data, host.layout.bytes), "allocating prepared inputs");
     check(cudaMemcpy(device_data, block, host.layout.bytes, cudaMemcpyHostToDevice), "copying");

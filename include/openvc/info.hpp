@@ -36,6 +36,8 @@ struct Info {
   int contract_version = 0;  ///< of the numerics: equal versions give equal bytes
   std::vector<BackendInfo> backends;
   std::string cpu_simd_target;
+  int cpu_threads = 0;             ///< of a call on CPU tensors that does not say
+  std::string cpu_threads_reason;  ///< why that many
   CudaInfo cuda;
   /// The last attention that this process started, in words: backend, device, shape and
   /// configuration; empty before the first.

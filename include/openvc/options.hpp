@@ -60,12 +60,18 @@ inline constexpr int kMaxThreads = 4096;
 
 /// How a call runs; never changes its result.
 struct Execution {
-  int threads = 0;         ///< CPU threads, at most kMaxThreads; 0: all that the process may use
+  /// CPU threads, at most kMaxThreads. 0: OMP_NUM_THREADS, or else the CPUs that the process may
+  /// run on, limited by the quota of its control groups (info() tells the number and why).
+  int threads = 0;
   void* stream = nullptr;  ///< cudaStream_t for CUDA tensors
   /// Where CUDA calls get device memory from: that many bytes, aligned to 256, usable on `stream`
   /// at once and freed in its order when the last owner lets go. Empty: cudaMallocAsync. A
   /// framework passes its own allocator, so that the memory is shared with everything else it runs.
   std::function<std::shared_ptr<std::byte>(std::size_t bytes)> allocate{};
+  /// Called by the calling thread every 50 ms or so while a call computes on the CPU. What it
+  /// throws ends the call within a few milliseconds and reaches the caller; the contents of the
+  /// output are then unspecified. It may call this library. Empty: nothing interrupts a call.
+  std::function<void()> check_interrupt{};
 };
 
 /// What the preparation decided for one head, and why.

@@ -41,12 +41,31 @@ std::shared_ptr<std::byte> allocate_tensor(nb::handle allocate, std::size_t byte
           }};
 }
 
+unsigned long main_thread = 0;
+
+/// Runs the handlers of signals that have arrived, which is how Ctrl-C ends a call. Only Python's
+/// main thread does that; the others need not wait for the interpreter lock.
+void run_signal_handlers() {
+  if (PyThread_get_thread_ident() != main_thread) return;
+  const nb::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+void watch_main_thread() {
+  main_thread = nb::cast<unsigned long>(
+      nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+  // In a child process the thread that forked is the main thread.
+  nb::module_::import_("os").attr("register_at_fork")(
+      "after_in_child"_a = nb::cpp_function([] { main_thread = PyThread_get_thread_ident(); }));
+}
+
 /// `allocate` is null, None or a function from bytes to a tensor with data_ptr(); it is called only
 /// during the call that it belongs to. Runs without the interpreter lock, so it takes no reference.
 Execution execution(int threads, std::uintptr_t stream, nb::handle allocate = {}) {
   Execution result;
   result.threads = threads;
   result.stream = reinterpret_cast<void*>(stream);
+  result.check_interrupt = run_signal_handlers;
   if (allocate.is_valid() && !allocate.is_none()) {
     result.allocate = [allocate](std::size_t bytes) { return allocate_tensor(allocate, bytes); };
   }
@@ -142,6 +161,8 @@ nb::dict build_info() {
   result["contract_version"] = all.contract_version;
   result["backends"] = backends;
   result["cpu_simd_target"] = all.cpu_simd_target;
+  result["cpu_threads"] = all.cpu_threads;
+  result["cpu_threads_reason"] = all.cpu_threads_reason;
   result["cuda"] = cuda_info(all.cuda);
   result["last_dispatch"] = all.last_dispatch;
   return result;
@@ -235,6 +256,7 @@ NB_MODULE(_openvc, module) {
   // Options that Python caches outlive the module at exit, and a library does not print.
   nb::set_leak_warnings(false);
 
+  watch_main_thread();
   bind_errors();
   bind_tensor(module);
   bind_options(module);

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _openvc
+from ._threads import get_num_threads
 
 
 class Info(dict[str, Any]):
@@ -31,8 +32,11 @@ def info() -> Info:
         for name in ("torch", "numpy")
         if name in sys.modules
     }
+    table = _openvc.info()
+    if threads := get_num_threads():
+        table |= {"cpu_threads": threads, "cpu_threads_reason": f"set_num_threads({threads})"}
     return Info(
-        **_openvc.info(),
+        **table,
         python=platform.python_version(),
         platform=platform.platform(),
         **modules,

@@ -14,7 +14,9 @@ def set_num_threads(threads: int) -> None:
     The number never changes a result.
 
     Args:
-        threads: 1 to 4096, or 0 for all CPUs that the process may use (the default).
+        threads: 1 to 4096, or 0 for the default: OMP_NUM_THREADS, or else the CPUs that the
+            process may run on, limited by the CPU quota of its control groups. ``info()`` tells
+            the number and why.
 
     Raises:
         TypeError: `threads` is no int.
@@ -29,5 +31,5 @@ def set_num_threads(threads: int) -> None:
 
 
 def get_num_threads() -> int:
-    """The number last given to set_num_threads(); 0 stands for all CPUs of the process."""
+    """The number last given to set_num_threads(); 0 stands for the default."""
     return _threads

@@ -76,6 +76,7 @@ auto translating_bad_alloc(const Work& work) {
 Prepared prepare_validated(const schedule::PrepareRequest& request, const Execution& execution) {
   const api::BackendChoice choice = api::choose_backend(request, api::backends());
   if (choice.backend == nullptr) throw Error(ErrorCode::unsupported, choice.reason);
+  const cpu::InterruptScope interrupts(execution.check_interrupt);
   return translating_bad_alloc([&] {
     if (api::finite_check_enabled()) {
       const NamedTensor inputs[] = {{"q", request.q}, {"k", request.k}, {"v", request.v}};
@@ -97,6 +98,7 @@ std::int64_t log_sum_exp_values(const schedule::Problem& problem) {
 void run_validated(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
                    const Execution& execution) {
   api::record_dispatch(prepared);
+  const cpu::InterruptScope interrupts(execution.check_interrupt);
   translating_bad_alloc([&] {
     prepared.backend->run(prepared, out, log_sum_exp, execution);
     if (!api::finite_check_enabled()) return;
@@ -195,9 +197,10 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
   }
   const double scale =
       softmax_scale ? static_cast<double>(*softmax_scale) : default_softmax_scale(q);
+  const cpu::InterruptScope interrupts(execution.check_interrupt);
   translating_bad_alloc([&] {
     cpu::exact_attention(q, k, v, rows, out, log_sum_exp, mask, scale,
-                         cpu::shared_pool(execution.threads));
+                         *cpu::shared_pool(execution.threads));
   });
 }
 

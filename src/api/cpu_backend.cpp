@@ -36,12 +36,13 @@ void prepare(const schedule::PrepareRequest& request, const Execution& execution
   prepared.memory = allocate(prepared.memory_bytes);
   prepared.view = schedule::prepared_view(request, prepared.memory.get());
   prepared.plans.resize(static_cast<std::size_t>(request.problem.batch_heads()));
-  cpu::prepare(request, prepared.memory.get(), prepared.plans, cpu::shared_pool(execution.threads));
+  cpu::prepare(request, prepared.memory.get(), prepared.plans,
+               *cpu::shared_pool(execution.threads));
 }
 
 void run(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
          const Execution& execution) {
-  cpu::attention_prepared(prepared.view, out, log_sum_exp, cpu::shared_pool(execution.threads));
+  cpu::attention_prepared(prepared.view, out, log_sum_exp, *cpu::shared_pool(execution.threads));
 }
 
 std::int64_t find_non_finite(const TensorView& tensor, const Execution&) {
@@ -50,6 +51,7 @@ std::int64_t find_non_finite(const TensorView& tensor, const Execution&) {
   std::int64_t index = 0;
   for (std::int64_t b = 0; b < tensor.shape[kBatch]; ++b) {
     for (std::int64_t s = 0; s < tensor.shape[kSequence]; ++s) {
+      cpu::check_interrupt();
       for (std::int64_t h = 0; h < tensor.shape[kHead]; ++h) {
         cpu::load_row(tensor, b, s, h, row.data());
         for (const float x : row) {

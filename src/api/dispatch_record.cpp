@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "api/dispatch_record.hpp"
 
+#include <pthread.h>
+
 #include <mutex>
 #include <string>
 
@@ -21,6 +23,10 @@ struct Record {
 
 std::mutex record_mutex;
 Record record;
+
+/// A child process must not find the mutex held by a thread that fork() did not copy.
+[[maybe_unused]] const int kForkHandlers = pthread_atfork(
+    [] { record_mutex.lock(); }, [] { record_mutex.unlock(); }, [] { record_mutex.unlock(); });
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "api/backend.hpp"
 #include "api/dispatch_record.hpp"
 #include "cpu/row_kernels.hpp"
+#include "cpu/thread_pool.hpp"
 #include "numerics/contract.hpp"
 #include "openvc/status.hpp"
 #include "openvc/version.hpp"
@@ -113,6 +114,9 @@ Info info() {
                                backend->detail(), backend->run_on_hardware});
   }
   result.cpu_simd_target = cpu::simd_target();
+  cpu::DefaultThreads threads = cpu::default_threads();
+  result.cpu_threads = threads.count;
+  result.cpu_threads_reason = std::move(threads.reason);
   result.cuda = cuda_info();
   result.last_dispatch = api::last_dispatch();
   return result;
@@ -124,6 +128,8 @@ std::string info_json() {
          ", \"contract_version\": " + std::to_string(all.contract_version) + ", \"backends\": " +
          joined(all.backends, [](const BackendInfo& backend) { return to_json(backend); }) +
          ", \"cpu_simd_target\": " + quoted(all.cpu_simd_target) +
+         ", \"cpu_threads\": " + std::to_string(all.cpu_threads) +
+         ", \"cpu_threads_reason\": " + quoted(all.cpu_threads_reason) +
          ", \"cuda\": " + to_json(all.cuda) + ", \"last_dispatch\": " + quoted(all.last_dispatch) +
          "}";
 }

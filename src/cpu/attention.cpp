@@ -130,6 +130,7 @@ class AttentionRun {
     const schedule::Traversal traversal = schedule::traversal(problem_, task.query_block);
     for (int g = task.first_group; g < existing; ++g) start_group(task, g, space);
     for (std::int64_t step = 0; step < traversal.blocks; ++step) {
+      check_interrupt();
       const std::int64_t key_block = traversal.block(step);
       const DecodedBlock block = heads.block(task.bh, key_block);
       for (int g = task.first_group; g < existing; ++g) {

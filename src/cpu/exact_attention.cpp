@@ -123,6 +123,7 @@ class ExactHead {
   template <class Visit>
   void for_each_block(const Visit& visit) const {
     for (std::int64_t first = 0; first < last_visible_; first += kExactKeys) {
+      check_interrupt();
       visit(first, static_cast<int>(std::min<std::int64_t>(kExactKeys, task_.keys() - first)));
     }
   }

@@ -1,33 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cpu/thread_pool.hpp"
 
-#include <algorithm>
+#include <pthread.h>
+
 #include <atomic>
 #include <cfenv>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
+#include "openvc/status.hpp"
 
 namespace openvc::cpu {
 namespace {
 
-int usable_cpus() {
-#if defined(__linux__)
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
-#endif
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
+using Clock = std::chrono::steady_clock;
+
+/// Often enough that Ctrl-C seems to act at once, seldom enough to cost nothing: the check of the
+/// Python package takes the interpreter lock.
+constexpr auto kInterruptInterval = std::chrono::milliseconds(50);
 
 /// Rounding to nearest and subnormals on, whatever the host program has set for its own threads:
 /// results must not depend on it.
@@ -45,74 +48,145 @@ class DefaultFloatingPoint {
   std::fenv_t saved_;
 };
 
+/// Threads that are created meanwhile leave all signals to those of the host program, whose
+/// handlers may rely on the thread that they run on.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t saved_{};
+};
+
+/// The check of this thread's InterruptScope, or null, and when it last ran.
+thread_local const std::function<void()>* interrupt_check = nullptr;
+thread_local Clock::time_point last_interrupt_check{};
+
+void poll_interrupt() {
+  if (interrupt_check == nullptr) return;
+  const Clock::time_point now = Clock::now();
+  if (now - last_interrupt_check < kInterruptInterval) return;
+  last_interrupt_check = now;
+  (*interrupt_check)();
+}
+
 using Task = std::function<void(std::int64_t index, int worker)>;
 
-/// One parallel_for. It lives on the stack of its caller, which alone may finish all of it: a
-/// process that forked has no workers left and still gets its result.
-struct Job {
-  Job(const Task& job_task, std::int64_t job_count) : task(job_task), count(job_count) {}
+/// Leaves a task whose result nobody will see.
+struct Abandoned {};
 
-  const Task& task;
-  const std::int64_t count;
-  std::atomic<std::int64_t> next{0};
-  int helpers = 0;           // workers inside run(); guarded by State::mutex
-  std::exception_ptr error;  // the first one; guarded by error_mutex
-  std::mutex error_mutex;
+/// One parallel_for, on the stack of its caller.
+class Job {
+ public:
+  Job(const Task& task, std::int64_t count) : task_(task), count_(count) {}
 
-  void run(int worker) {
-    for (std::int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
-      try {
-        task(i, worker);
-      } catch (...) {
-        const std::lock_guard lock(error_mutex);
-        if (!error) error = std::current_exception();
-        next.store(count);
-      }
+  void run(int worker);
+  void poll() { attempt(poll_interrupt); }
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  int helpers = 0;  // workers inside run(); guarded by State::mutex
+
+ private:
+  template <class Work>
+  void attempt(const Work& work) {
+    try {
+      work();
+    } catch (const Abandoned&) {
+    } catch (...) {
+      const std::lock_guard lock(error_mutex_);
+      if (!error_) error_ = std::current_exception();
+      next_.store(count_);
+      failed_.store(true, std::memory_order_relaxed);
     }
   }
+
+  const Task& task_;
+  const std::int64_t count_;
+  std::atomic<std::int64_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;  // the first one; guarded by error_mutex_ while helpers run
+  std::mutex error_mutex_;
 };
+
+/// The job whose task this thread is in.
+thread_local const Job* current_job = nullptr;
+
+void Job::run(int worker) {
+  const Job* const outer = std::exchange(current_job, this);
+  for (std::int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
+    attempt([&] {
+      task_(i, worker);
+      poll_interrupt();
+    });
+  }
+  current_job = outer;
+}
+
+/// Counts the fork() calls that led to this process. A pool of another generation has lost its
+/// threads, and its mutex may be held by one of them for ever.
+std::atomic<int> fork_generation{0};
 
 }  // namespace
 
 struct ThreadPool::State {
+  const int generation = fork_generation.load();
   std::mutex mutex;
+  std::condition_variable arrivals;
+  std::condition_variable departures;
   std::vector<Job*> jobs;  // those that may still have tasks to hand out
   bool stopping = false;
-  // Counters to sleep on. Condition variables would do too, but a child process may hang in one
-  // whose waiters were lost in fork().
-  std::atomic<std::uint32_t> arrivals{0};
-  std::atomic<std::uint32_t> departures{0};
   std::vector<std::thread> threads;
 
-  static void signal(std::atomic<std::uint32_t>& counter) {
-    counter.fetch_add(1);
-    counter.notify_all();
-  }
+  [[nodiscard]] bool lost() const { return generation != fork_generation.load(); }
 
   void work(int worker) {
     const DefaultFloatingPoint environment;
+    std::unique_lock lock(mutex);
     for (;;) {
-      const std::uint32_t seen = arrivals.load();
-      Job* job = nullptr;
-      {
-        const std::lock_guard lock(mutex);
-        if (stopping) return;
-        if (!jobs.empty()) {
-          job = jobs.front();
-          ++job->helpers;
-        }
-      }
-      if (job == nullptr) {
-        arrivals.wait(seen);
+      arrivals.wait(lock, [this] { return stopping || !jobs.empty(); });
+      if (stopping) return;
+      Job* const job = jobs.front();
+      ++job->helpers;
+      lock.unlock();
+      job->run(worker);
+      lock.lock();
+      std::erase(jobs, job);
+      if (--job->helpers == 0) departures.notify_all();
+    }
+  }
+
+  void offer(Job& job) {
+    {
+      const std::lock_guard lock(mutex);
+      jobs.push_back(&job);
+    }
+    arrivals.notify_all();
+  }
+
+  /// Returns when no worker is inside the job, nor will be.
+  void withdraw(Job& job) {
+    std::unique_lock lock(mutex);
+    std::erase(jobs, &job);
+    while (job.helpers > 0) {
+      if (interrupt_check == nullptr) {
+        departures.wait(lock);
         continue;
       }
-      job->run(worker);
-      {
-        const std::lock_guard lock(mutex);
-        std::erase(jobs, job);
-        --job->helpers;
-      }
-      signal(departures);
+      departures.wait_for(lock, kInterruptInterval);
+      lock.unlock();
+      job.poll();
+      if (lost()) return;  // the check forked
+      lock.lock();
     }
   }
 
@@ -121,13 +195,14 @@ struct ThreadPool::State {
       const std::lock_guard lock(mutex);
       stopping = true;
     }
-    signal(arrivals);
+    arrivals.notify_all();
     for (std::thread& thread : threads) thread.join();
   }
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
-  const int wanted = threads > 0 ? threads : usable_cpus();
+  const int wanted = threads > 0 ? threads : default_threads().count;
+  const BlockedSignals blocked;
   try {
     state_->threads.reserve(static_cast<std::size_t>(wanted - 1));
     for (int worker = 1; worker < wanted; ++worker) {
@@ -141,7 +216,14 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   }
 }
 
-ThreadPool::~ThreadPool() { state_->stop(); }
+ThreadPool::~ThreadPool() {
+  // Threads that fork() did not copy cannot be joined; what they own stays.
+  if (state_->lost()) {
+    static_cast<void>(state_.release());
+    return;
+  }
+  state_->stop();
+}
 
 int ThreadPool::size() const noexcept { return static_cast<int>(state_->threads.size()) + 1; }
 
@@ -149,35 +231,86 @@ void ThreadPool::parallel_for(std::int64_t count, const Task& task) {
   if (count <= 0) return;
   const DefaultFloatingPoint environment;
   Job job(task, count);
-  if (count > 1 && size() > 1) {
-    {
-      const std::lock_guard lock(state_->mutex);
-      state_->jobs.push_back(&job);
-    }
-    State::signal(state_->arrivals);
-  }
+  const bool shared = count > 1 && size() > 1 && !state_->lost();
+  if (shared) state_->offer(job);
   job.run(0);
-  for (;;) {
-    const std::uint32_t seen = state_->departures.load();
-    {
-      const std::lock_guard lock(state_->mutex);
-      std::erase(state_->jobs, &job);
-      if (job.helpers == 0) break;
-    }
-    state_->departures.wait(seen);
+  if (shared && !state_->lost()) state_->withdraw(job);
+  job.rethrow();
+  if (shared && state_->lost()) {
+    throw Error(ErrorCode::unsupported,
+                "execution.check_interrupt: forked the process in the middle of a call; expected a "
+                "function that returns in the process that called it. Leave the child process from "
+                "there, or fork between calls.");
   }
-  if (job.error) std::rethrow_exception(job.error);
 }
 
-ThreadPool& shared_pool(int threads) {
-  // Never destroyed: joining threads during the exit of a process can hang it.
-  static auto& mutex = *new std::mutex;
-  static auto& pools = *new std::map<int, std::unique_ptr<ThreadPool>>;
-  const int size = threads > 0 ? threads : usable_cpus();
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<ThreadPool>& pool = pools[size];
-  if (!pool) pool = std::make_unique<ThreadPool>(size);
-  return *pool;
+namespace {
+
+struct SharedPool {
+  std::mutex mutex;
+  std::shared_ptr<ThreadPool> pool;
+  int threads = 0;  // that the pool was made for
+  bool limits_read = false;
+  ThreadLimits limits;
+};
+
+/// Never destroyed: joining threads during the exit of a process can hang it.
+SharedPool& shared() {
+  static auto& instance = *new SharedPool;
+  return instance;
+}
+
+void before_fork() { shared().mutex.lock(); }
+void after_fork_in_parent() { shared().mutex.unlock(); }
+void after_fork_in_child() {
+  fork_generation.fetch_add(1);
+  shared().pool.reset();
+  shared().mutex.unlock();
+}
+
+/// When the library is loaded, so that no fork() meets a half-made state.
+[[maybe_unused]] const int kForkHandlers =
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+
+}  // namespace
+
+DefaultThreads default_threads() {
+  ThreadLimits limits;
+  {
+    const std::lock_guard lock(shared().mutex);
+    ThreadLimits& known = shared().limits;
+    if (!shared().limits_read) {
+      known.quota = control_group_quota();
+      if (const char* threads = std::getenv("OMP_NUM_THREADS")) known.omp_num_threads = threads;
+      shared().limits_read = true;
+    }
+    limits = known;
+  }
+  limits.cpus = usable_cpus();
+  return choose_threads(limits);
+}
+
+std::shared_ptr<ThreadPool> shared_pool(int threads) {
+  const int wanted = threads > 0 ? threads : default_threads().count;
+  std::shared_ptr<ThreadPool> former;  // joins its threads after the lock is gone
+  const std::lock_guard lock(shared().mutex);
+  if (!shared().pool || shared().threads != wanted) {
+    former = std::exchange(shared().pool, std::make_shared<ThreadPool>(wanted));
+    shared().threads = wanted;
+  }
+  return shared().pool;
+}
+
+InterruptScope::InterruptScope(const std::function<void()>& check)
+    : outer_(std::exchange(interrupt_check, check ? &check : nullptr)) {
+  last_interrupt_check = Clock::now();
+}
+
+InterruptScope::~InterruptScope() { interrupt_check = outer_; }
+
+void check_interrupt() {
+  if (current_job != nullptr && current_job->failed()) throw Abandoned{};
+  poll_interrupt();
 }
 
 }  // namespace openvc::cpu

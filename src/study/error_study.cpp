@@ -78,7 +78,7 @@ StudyResult run_error_study(const TensorView& q, const TensorView& k, const Tens
       static_cast<double>(study.variants.size()) * HeadStudy::variant_work(study.keys, sampled);
   ProgressTracker tracker(head_work * static_cast<double>(study.batch * study.heads),
                           options.progress);
-  cpu::ThreadPool& pool = cpu::shared_pool(options.threads);
+  const auto pool = cpu::shared_pool(options.threads);
   for (std::int64_t b = 0; b < study.batch; ++b) {
     for (std::int64_t h = 0; h < study.heads; ++h) {
       HeadStudy head({.q = select_head(q, b, h),
@@ -87,7 +87,7 @@ StudyResult run_error_study(const TensorView& q, const TensorView& k, const Tens
                       .mask = options.attention.mask,
                       .key_order = options.attention.key_order,
                       .softmax_scale = softmax_scale},
-                     study.rows, study.numerics, pool, tracker);
+                     study.rows, study.numerics, *pool, tracker);
       HeadResult result = head.run(options.budgets, options.run_backend);
       result.batch = b;
       result.head = h;

@@ -261,10 +261,10 @@ Tensors generate(std::string_view name, const FamilyShape& shape, ElementType ty
   Tensors tensors{OwnedTensor(type, {shape.batch, shape.queries, shape.heads, kHeadDim}),
                   OwnedTensor(type, {shape.batch, shape.keys, shape.heads, kHeadDim}),
                   OwnedTensor(type, {shape.batch, shape.keys, shape.heads, kHeadDim})};
-  cpu::ThreadPool& pool = cpu::shared_pool(threads);
-  fill_tensor(*source, Role::query, tensors.q, pool);
-  fill_tensor(*source, Role::key, tensors.k, pool);
-  fill_tensor(*source, Role::value, tensors.v, pool);
+  const auto pool = cpu::shared_pool(threads);
+  fill_tensor(*source, Role::query, tensors.q, *pool);
+  fill_tensor(*source, Role::key, tensors.k, *pool);
+  fill_tensor(*source, Role::value, tensors.v, *pool);
   return tensors;
 }
 

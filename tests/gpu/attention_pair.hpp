@@ -104,7 +104,7 @@ class HostPrepared {
     storage_.assign(schedule::prepared_layout(request).bytes + kAlignment, std::byte{kUnwritten});
     const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
     std::byte* block = storage_.data() + (kAlignment - address % kAlignment) % kAlignment;
-    cpu::prepare(request, block, plans_, cpu::shared_pool(0));
+    cpu::prepare(request, block, plans_, *cpu::shared_pool(0));
     view_ = schedule::prepared_view(request, block);
   }
   HostPrepared(const HostPrepared&) = delete;
@@ -258,7 +258,7 @@ inline AttentionResult run_on_cpu(const HostPrepared& prepared, ElementType type
   AttentionResult result;
   result.log_sum_exp.resize(static_cast<std::size_t>(p.batch_heads() * p.queries));
   cpu::attention_prepared(prepared.view(), out.mutable_view(), result.log_sum_exp.data(),
-                          cpu::shared_pool(0));
+                          *cpu::shared_pool(0));
   const auto elements = static_cast<std::int64_t>(out.bytes.size() / element_size(type));
   result.output.reserve(static_cast<std::size_t>(elements));
   for (std::int64_t i = 0; i < elements; ++i) {

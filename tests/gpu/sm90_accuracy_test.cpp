@@ -29,7 +29,7 @@ struct ExactRows {
                   numerics::kHeadDim);
     cpu::exact_attention(tensors.q.view(), tensors.k.view(), tensors.v.view(), rows, output.data(),
                          nullptr, c.problem.mask, static_cast<double>(c.softmax_scale),
-                         cpu::shared_pool(0));
+                         *cpu::shared_pool(0));
   }
 };
 

@@ -120,17 +120,17 @@ class EmulationAgainstBackend : public testing::TestWithParam<BackendCase> {};
 TEST_P(EmulationAgainstBackend, DifferOnlyInTheOrderOfSums) {
   const BackendCase& c = GetParam();
   const Tensors in = generate(c.family, {1, c.queries, c.keys, 1}, ElementType::float16, 3);
-  cpu::ThreadPool& pool = cpu::shared_pool(2);
+  const auto pool = cpu::shared_pool(2);
   NumericOptions numerics;
   numerics.tail_correction = c.tail;
-  const PreparedHead head(head_inputs(in, c.mask), numerics, 0, pool);
+  const PreparedHead head(head_inputs(in, c.mask), numerics, 0, *pool);
   std::vector<std::int64_t> rows(static_cast<std::size_t>(c.queries));
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   const DecodedHead decoded = head.decode(rows);
   const Scores scores = quantized_scores(rows, 0, decoded);
   const auto emulated =
       average_quantized_values(cast_weights(scores, head.problem(), decoded.rule).weights, decoded);
-  const std::vector<float> computed = head.run_backend(pool);
+  const std::vector<float> computed = head.run_backend(*pool);
   const std::vector<double> output(computed.begin(), computed.end());
   EXPECT_LT(measure_error(output, emulated).relative_l2(), 1e-4);
 }
@@ -150,9 +150,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Repair, EmulationAgainstBackend) {
   const Tensors in = generate("v_outlier_tokens", {1, 300, 500, 1}, ElementType::bfloat16, 3);
-  cpu::ThreadPool& pool = cpu::shared_pool(2);
+  const auto pool = cpu::shared_pool(2);
   constexpr std::int64_t kTokens = 25;
-  const PreparedHead head(head_inputs(in), {}, kTokens, pool);
+  const PreparedHead head(head_inputs(in), {}, kTokens, *pool);
   std::vector<std::int64_t> rows(300);
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   const DecodedHead decoded = head.decode(rows);
@@ -163,7 +163,7 @@ TEST(Repair, EmulationAgainstBackend) {
   add_repair(cast, 0, decoded, decoded.repair, emulated);
   EXPECT_EQ(decoded.repair.count, kTokens);
   EXPECT_GT(measure_error(plain, emulated).relative_l2(), 1e-3);
-  const std::vector<float> computed = head.run_backend(pool);
+  const std::vector<float> computed = head.run_backend(*pool);
   const std::vector<double> output(computed.begin(), computed.end());
   EXPECT_LT(measure_error(output, emulated).relative_l2(), 1e-4);
 }
