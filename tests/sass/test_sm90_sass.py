@@ -36,7 +36,9 @@ def build() -> Path:
 @pytest.fixture(scope="session")
 def kernel_set(build) -> str:
     """OPENVC_KERNEL_SET of the build: all, or the subset ci."""
-    return re.search(r"^OPENVC_KERNEL_SET:\w+=(\w+)$", (build / "CMakeCache.txt").read_text(), re.M)[1]
+    return re.search(
+        r"^OPENVC_KERNEL_SET:\w+=(\w+)$", (build / "CMakeCache.txt").read_text(), re.M
+    )[1]
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +95,6 @@ def test_main_loop(need_kernel, loops, kernel, rule, steps):
 
 
 # Planted regressions: each change of the real code must be noticed.
-
 
 
 def insert(function: Function, index: int, *texts: str) -> None:
