@@ -3,14 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "command.hpp"
+#include "openvc/option_text.hpp"
 #include "openvc/status.hpp"
 #include "output.hpp"
 #include "study/families.hpp"
@@ -38,11 +42,6 @@ CLI::Validator positive_number() {
   return number_validator("a number above 0", [](double x) { return std::isfinite(x) && x > 0.0; });
 }
 
-CLI::Validator not_negative() {
-  return number_validator("a number from 0 on",
-                          [](double x) { return std::isfinite(x) && x >= 0.0; });
-}
-
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
   for (const study::Family& family : study::families()) names.emplace_back(family.name);
@@ -57,9 +56,53 @@ ElementType element_type(const std::string& name) {
   throw UsageError("unknown element type " + name);
 }
 
-Choice choice(const std::string& name) {
-  if (name == "never") return Choice::never;
-  return name == "always" ? Choice::always : Choice::automatic;
+/// An option whose words are the names of an enumeration; `value` holds the default.
+template <class Enum>
+void add_enumeration(CLI::App& command, const std::string& name, Enum& value,
+                     const std::string& help) {
+  const auto names = names_of(value);
+  command
+      .add_option_function<std::string>(
+          name, [&value](const std::string& word) { value = *enumerator_named<Enum>(word); }, help)
+      ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+      ->default_str(value_text(value));
+}
+
+/// What the list says about an option, in one line.
+template <class Value>
+std::string help_of(const NumericOption<Value>& option) {
+  std::string help = option.documentation;
+  help.resize(std::min(help.find(". "), help.size() - 1));  // the first sentence
+  if (*option.unit != '\0') help += fmt::format(", in {}", option.unit);
+  return help;
+}
+
+/// Accepts what the list allows.
+template <class Value>
+CLI::Validator allowed_by(const NumericOption<Value>& option) {
+  return number_validator(expected_values(option), [&option](double number) {
+    if (std::is_same_v<Value, int> && number != std::floor(number)) return false;
+    return std::abs(number) <= static_cast<double>(std::numeric_limits<Value>::max()) &&
+           is_allowed(option, static_cast<Value>(number));
+  });
+}
+
+/// --smooth-keys and --no-smooth-keys, --rotation automatic, --max-extra-steps 2.
+template <class Value>
+void add_numeric_option(CLI::App& command, const NumericOption<Value>& option, Value& value) {
+  std::string words = option.name;
+  std::ranges::replace(words, '_', '-');
+  const std::string name = "--" + words;
+  if constexpr (std::is_same_v<Value, bool>) {
+    command.add_flag(fmt::format("{},!--no-{}", name, words), value, help_of(option))
+        ->default_str(value_text(value));
+  } else if constexpr (std::is_enum_v<Value>) {
+    add_enumeration(command, name, value, help_of(option));
+  } else {
+    command.add_option(name, value, help_of(option))
+        ->check(allowed_by(option))
+        ->default_str(value_text(value));
+  }
 }
 
 constexpr const char* kMaskNote =
@@ -113,9 +156,9 @@ CLI::Validator at_least_one() {
 }
 
 CLI::Validator thread_count() {
-  constexpr double kLargest = 4096.0;
-  return number_validator("a whole number from 0 to 4096",
-                          [](double x) { return x >= 0.0 && x <= kLargest && x == std::floor(x); });
+  return number_validator(fmt::format("a whole number from 0 to {}", kMaxThreads), [](double x) {
+    return x >= 0.0 && x <= kMaxThreads && x == std::floor(x);
+  });
 }
 
 CLI::Validator token_share() {
@@ -238,9 +281,7 @@ void AttentionArguments::add(CLI::App& command) {
       .add_option("--softmax-scale", softmax_scale_,
                   "factor of q.k; from the file, else 1/sqrt(head dimension)")
       ->check(positive_number());
-  command.add_option("--key-order", key_order_, "order in which key blocks are visited")
-      ->check(CLI::IsMember({"mid_window", "descending"}))
-      ->capture_default_str();
+  add_enumeration(command, "--key-order", key_order_, "order in which key blocks are visited");
   command.add_option("--threads", threads_, "threads of the CPU; 0 takes all")
       ->check(thread_count())
       ->capture_default_str();
@@ -248,28 +289,8 @@ void AttentionArguments::add(CLI::App& command) {
 
 void AttentionArguments::add_numerics(CLI::App& command) {
   command.option_defaults()->group("Numerics");
-  const CLI::IsMember is_choice({"never", "automatic", "always"});
-  command.add_option("--rotation", rotation_, "Hadamard rotation of Q and K")
-      ->check(is_choice)
-      ->capture_default_str();
-  command
-      .add_option("--max-extra-steps", numerics_.max_extra_steps,
-                  "most k-steps of QK residual columns that a head may get")
-      ->check(CLI::IsMember({0, 1, 2, 4}))
-      ->capture_default_str();
-  command
-      .add_option("--score-error-target", numerics_.score_error_target,
-                  "error of the scores that a k-step must remove to be spent, in 1/8 octaves")
-      ->check(not_negative())
-      ->capture_default_str();
-  command.add_option("--tail-correction", tail_correction_, "follow E4M3's subnormals in ExpCast")
-      ->check(is_choice)
-      ->capture_default_str();
-  command.add_option("--value-scale", value_scale_, "what shares one scale of V")
-      ->check(CLI::IsMember({"per_channel", "per_head"}))
-      ->capture_default_str();
-  command.add_flag("--keep-key-mean", keep_key_mean_, "do not remove the token mean of K");
-  command.add_flag("--keep-value-mean", keep_value_mean_, "do not remove the token mean of V");
+  for_each_numeric_option(
+      [&](const auto& option) { add_numeric_option(command, option, numerics_.*option.field); });
 }
 
 AttentionOptions AttentionArguments::options(std::optional<float> stored_scale,
@@ -278,14 +299,8 @@ AttentionOptions AttentionArguments::options(std::optional<float> stored_scale,
   AttentionOptions options;
   options.mask = causal ? Mask::causal : Mask::none;
   options.softmax_scale = softmax_scale_ ? softmax_scale_ : stored_scale;
-  options.key_order = key_order_ == "descending" ? KeyOrder::descending : KeyOrder::mid_window;
+  options.key_order = key_order_;
   options.numerics = numerics_;
-  options.numerics.rotation = choice(rotation_);
-  options.numerics.tail_correction = choice(tail_correction_);
-  options.numerics.value_scale =
-      value_scale_ == "per_head" ? ValueScale::per_head : ValueScale::per_channel;
-  options.numerics.smooth_keys = !keep_key_mean_;
-  options.numerics.centre_values = !keep_value_mean_;
   return options;
 }
 
@@ -304,8 +319,13 @@ std::string quoted_command(const CLI::App& command) {
     std::string name = "--" + option->get_lnames().front();
     if (converted && name == kInput) continue;
     if (option == converted_from) name = kInput;
+    const bool flag = option->get_expected_max() == 0;
+    if (flag && !option->as<bool>()) {
+      const std::vector<std::string>& negatives = option->get_fnames();
+      name = negatives.empty() ? name + "=false" : "--" + negatives.front();
+    }
     text += " " + name;
-    if (option->get_expected_max() == 0) continue;  // a flag
+    if (flag) continue;
     for (const std::string& value : option->results()) {
       const bool plain = value.find_first_not_of(
                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

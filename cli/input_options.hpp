@@ -81,14 +81,9 @@ class AttentionArguments {
   bool causal_ = false;
   const CLI::Option* causal_flag_ = nullptr;
   std::optional<float> softmax_scale_;
-  std::string key_order_ = "mid_window";
+  KeyOrder key_order_ = KeyOrder::mid_window;
   int threads_ = 0;
   NumericOptions numerics_{};
-  std::string rotation_ = "automatic";
-  std::string tail_correction_ = "automatic";
-  std::string value_scale_ = "per_channel";
-  bool keep_key_mean_ = false;
-  bool keep_value_mean_ = false;
 };
 
 /// The words of the command line, for a report that says how it was made.

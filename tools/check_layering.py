@@ -22,7 +22,10 @@ ROOTS = ("include", "src", "cli", "python/bindings")
 POSIX = ("fcntl.h", "unistd.h", "dlfcn.h", "sys/*.h", "pthread.h", "sched.h")
 CUDA = ("cuda*.h", "cuda/*", "cute/*", "cutlass/*", "vector_types.h")
 # Plain value types of the public interface, which any layer from schedule upwards may speak.
-VOCABULARY = tuple(f"openvc/{name}.hpp" for name in ("status", "tensor_view", "options", "version"))
+VOCABULARY = tuple(
+    f"openvc/{name}.hpp"
+    for name in ("status", "tensor_view", "options", "numeric_options", "version")
+)
 
 
 class Rule(NamedTuple):

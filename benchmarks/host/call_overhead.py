@@ -26,7 +26,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import open_vc_attn
 from open_vc_attn import (
-    Numerics,
     _native_options,
     _openvc,
     attention,
@@ -39,19 +38,7 @@ from open_vc_attn._torch_arrays import TORCH
 HEAD_DIM = 128
 WARM_UP_CALLS = 20
 MICROSECONDS = 1e6
-DEFAULTS = Numerics()
-OPERATOR_OPTIONS = (
-    False,  # causal
-    None,  # softmax_scale
-    "mid_window",
-    DEFAULTS.smooth_keys,
-    DEFAULTS.rotation,
-    DEFAULTS.max_extra_steps,
-    DEFAULTS.score_error_target,
-    DEFAULTS.tail_correction,
-    DEFAULTS.centre_values,
-    DEFAULTS.value_scale,
-)
+OPERATOR_OPTIONS = _native_options.call_options(False, None, "mid_window", None)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -10,6 +10,10 @@
  * function that can fail returns a status, and openvc_last_error_message() says in words which
  * argument, what was found, what was expected and what to do. Nothing of the caller is modified.
  * All functions may be called from any thread.
+ *
+ * Null pointers are refused with OPENVC_INVALID_VALUE wherever nothing else is said. So are numbers
+ * that are no value of their enumeration, and `reserved` fields that are not 0: later versions may
+ * give them a meaning.
  */
 
 #include <stddef.h>
@@ -70,14 +74,16 @@ typedef struct openvc_tensor {
   void* data;           /* element [0, 0, 0, 0]; never written for an input */
   int32_t element_type; /* openvc_element_type */
   int32_t device_type;  /* openvc_device_type */
-  int32_t device_index; /* CUDA ordinal */
-  int32_t reserved;     /* 0 */
+  int32_t device_index; /* CUDA ordinal; not used for the CPU */
+  int32_t reserved;     /* must be 0 */
   int64_t shape[4];     /* batch, sequence, head, channel */
   int64_t strides[4];   /* in elements; channel stride 1, the others may be 0 or negative */
 } openvc_tensor;
 
 /* Fill with openvc_options_default() before changing a field. Later versions add fields at the end;
- * `size` tells the library which of them the caller knows. A null pointer means the defaults. */
+ * `size` tells the library which of them the caller knows: it ends with a field, and a size beyond
+ * this structure is refused. A null pointer means the defaults. Every function checks all fields,
+ * also those that it does not use. */
 typedef struct openvc_options {
   size_t size;              /* sizeof(openvc_options) */
   int32_t mask;             /* openvc_mask */
@@ -88,10 +94,10 @@ typedef struct openvc_options {
   int32_t max_extra_steps;  /* 0, 1, 2 or 4 k-steps of residual columns per head */
   float score_error_target; /* score error that a k-step must remove, 1/8 octaves */
   int32_t tail_correction;  /* openvc_choice */
-  int32_t centre_values;    /* 0 or 1: remove the channel means of V before rounding */
+  int32_t smooth_values;    /* 0 or 1: remove the channel means of V before rounding */
   int32_t value_scale;      /* openvc_value_scale */
   int32_t threads;          /* CPU threads, 0 for all; never changes a result */
-  int32_t reserved;         /* 0 */
+  int32_t reserved;         /* must be 0 */
   void* stream;             /* cudaStream_t for CUDA tensors */
 } openvc_options;
 
@@ -116,7 +122,8 @@ OPENVC_API const char* openvc_version(void);
 OPENVC_API const char* openvc_last_error_message(void);
 
 /* Writes info as JSON, terminated by a null character, if it fits into `capacity` bytes; `buffer`
- * may be null with capacity 0. Returns the size that is needed, terminator included. */
+ * may be null. Returns the size that is needed, terminator included; 0 if there is no memory for
+ * it. */
 OPENVC_API size_t openvc_info_json(char* buffer, size_t capacity);
 
 /* Writes the defaults into the first `size` bytes of the structure, its size field included. */
@@ -128,12 +135,14 @@ OPENVC_API openvc_status openvc_attention(const openvc_tensor* q, const openvc_t
                                           const openvc_tensor* v, const openvc_tensor* out,
                                           float* log_sum_exp, const openvc_options* options);
 
-/* OPENVC_OK if openvc_attention() would run; otherwise OPENVC_UNSUPPORTED, and the message says why
- * and what to do. */
+/* OPENVC_OK if openvc_attention() would run; OPENVC_UNSUPPORTED if not with these tensors, and the
+ * message says why and what to do; OPENVC_INVALID_VALUE for null pointers and options that no call
+ * takes. */
 OPENVC_API openvc_status openvc_is_supported(const openvc_tensor* q, const openvc_tensor* k,
                                              const openvc_tensor* v, const openvc_options* options);
 
-/* Quantises Q, K and V. On success *prepared must be released with openvc_prepared_destroy(). */
+/* Quantises Q, K and V. *prepared must be released with openvc_prepared_destroy(); it is null after
+ * a failure. */
 OPENVC_API openvc_status openvc_prepare(const openvc_tensor* q, const openvc_tensor* k,
                                         const openvc_tensor* v, int with_log_sum_exp,
                                         const openvc_options* options, openvc_prepared** prepared);
@@ -161,17 +170,21 @@ OPENVC_API openvc_status openvc_exact_attention(const openvc_tensor* q, const op
 OPENVC_API void openvc_prepared_destroy(openvc_prepared* prepared);
 
 /* Shapes as [batch, sequence, head, channel]. */
-OPENVC_API void openvc_prepared_query_shape(const openvc_prepared* prepared, int64_t shape[4]);
-OPENVC_API void openvc_prepared_key_shape(const openvc_prepared* prepared, int64_t shape[4]);
-OPENVC_API openvc_element_type openvc_prepared_element_type(const openvc_prepared* prepared);
-OPENVC_API openvc_device_type openvc_prepared_device(const openvc_prepared* prepared,
-                                                     int32_t* device_index);
+OPENVC_API openvc_status openvc_prepared_query_shape(const openvc_prepared* prepared,
+                                                     int64_t shape[4]);
+OPENVC_API openvc_status openvc_prepared_key_shape(const openvc_prepared* prepared,
+                                                   int64_t shape[4]);
+
+/* What was prepared. A null pointer gives -1, or 0 bytes, and openvc_last_error_message(). */
+OPENVC_API int32_t openvc_prepared_element_type(const openvc_prepared* prepared);
+/* openvc_device_type; also its index, unless device_index is null. */
+OPENVC_API int32_t openvc_prepared_device(const openvc_prepared* prepared, int32_t* device_index);
 OPENVC_API int64_t openvc_prepared_repair_rows(const openvc_prepared* prepared);
 OPENVC_API int openvc_prepared_has_log_sum_exp(const openvc_prepared* prepared);
 OPENVC_API size_t openvc_prepared_bytes(const openvc_prepared* prepared);
 
 /* Writes the plans of the first `capacity` heads, in the order batch * H + head, and their full
- * number to *count. */
+ * number to *count. `plans` may be null with capacity 0, `count` may be null. */
 OPENVC_API openvc_status openvc_prepared_plans(const openvc_prepared* prepared,
                                                openvc_head_plan* plans, size_t capacity,
                                                size_t* count);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+
+#include "openvc/numeric_options.hpp"
 
 // Vocabulary of the whole library: what a caller can ask for and what a plan answers.
 namespace openvc {
@@ -22,30 +25,13 @@ enum class KeyOrder : std::uint8_t {
   descending,  ///< from the last key to the first (always used with a causal mask)
 };
 
-/// A decision that the preparation can take per head from its statistics.
-enum class Choice : std::uint8_t { never, automatic, always };
-
-enum class ValueScale : std::uint8_t { per_channel, per_head };
-
-/// Where the error budget goes. The defaults are those that docs/numerics.md derives.
-struct NumericOptions {
-  /// Subtract the token mean of K; the softmax does not change (SageAttention2, VC-Attention).
-  bool smooth_keys = true;
-  /// Hadamard rotation of Q and K (VC-Attention). It excludes residual columns: `automatic` rotates
-  /// heads without them where that is predicted to help, `always` rotates every head instead.
-  Choice rotation = Choice::automatic;
-  /// Upper limit of extra k-steps of QK residual columns per head: 0, 1, 2 or 4. Each costs 12.5 %
-  /// of the matrix products of the heads that use it.
-  int max_extra_steps = 2;
-  /// What a k-step must be worth: one is spent where it removes more than this standard deviation,
-  /// in code units (1/8 octave), from the scores of a head. 0 spends max_extra_steps in every head.
-  float score_error_target = 0.32f;
-  /// Follow E4M3's subnormals in the tail of ExpCast. Costs about 6 % of a head's time.
-  Choice tail_correction = Choice::automatic;
-  /// Remove the token mean of every channel of V before rounding and add it back to the output.
-  bool centre_values = true;
-  ValueScale value_scale = ValueScale::per_channel;
-};
+/// Names of the values, as names_of(Choice) of numeric_options.hpp.
+[[nodiscard]] constexpr std::array<const char*, 2> names_of(Mask) noexcept {
+  return {"none", "causal"};
+}
+[[nodiscard]] constexpr std::array<const char*, 2> names_of(KeyOrder) noexcept {
+  return {"mid_window", "descending"};
+}
 
 struct AttentionOptions {
   Mask mask = Mask::none;

@@ -22,6 +22,7 @@
 #include "openvc/info.hpp"
 #include "openvc/inspect.hpp"
 #include "openvc/version.hpp"
+#include "options.hpp"
 #include "tensor.hpp"
 
 namespace nb = nanobind;
@@ -192,37 +193,6 @@ void bind_errors() {
       PyErr_SetString(exception_type(error.code()), error.what());
     }
   });
-}
-
-void bind_options(nb::module_& module) {
-  nb::enum_<Mask>(module, "Mask", "Which keys a query sees.")
-      .value("none", Mask::none)
-      .value("causal", Mask::causal);
-  nb::enum_<KeyOrder>(module, "KeyOrder", "Order in which key blocks are visited.")
-      .value("mid_window", KeyOrder::mid_window)
-      .value("descending", KeyOrder::descending);
-  nb::enum_<Choice>(module, "Choice", "A decision that the preparation can take per head.")
-      .value("never", Choice::never)
-      .value("automatic", Choice::automatic)
-      .value("always", Choice::always);
-  nb::enum_<ValueScale>(module, "ValueScale", "Granularity of V's scale.")
-      .value("per_channel", ValueScale::per_channel)
-      .value("per_head", ValueScale::per_head);
-  nb::class_<NumericOptions>(module, "NumericOptions", "Where the error budget goes.")
-      .def(nb::init<>())
-      .def_rw("smooth_keys", &NumericOptions::smooth_keys)
-      .def_rw("rotation", &NumericOptions::rotation)
-      .def_rw("max_extra_steps", &NumericOptions::max_extra_steps)
-      .def_rw("score_error_target", &NumericOptions::score_error_target)
-      .def_rw("tail_correction", &NumericOptions::tail_correction)
-      .def_rw("centre_values", &NumericOptions::centre_values)
-      .def_rw("value_scale", &NumericOptions::value_scale);
-  nb::class_<AttentionOptions>(module, "AttentionOptions", "What an attention call computes.")
-      .def(nb::init<>())
-      .def_rw("mask", &AttentionOptions::mask)
-      .def_rw("softmax_scale", &AttentionOptions::softmax_scale, nb::arg().none())
-      .def_rw("key_order", &AttentionOptions::key_order)
-      .def_rw("numerics", &AttentionOptions::numerics);
 }
 
 void bind_prepared(nb::module_& module) {

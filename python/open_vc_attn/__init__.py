@@ -14,8 +14,9 @@ from ._attention import attention, exact_attention, is_supported
 from ._capture import Recording, capture
 from ._capture_file import Capture, load_capture
 from ._info import info
+from ._numerics import Numerics
 from ._openvc import version as __version__
-from ._options import HeadPlan, Numerics, Support
+from ._options import HeadPlan, Support
 from ._prepared import (
     PreparedFP8,
     attention_fp8,

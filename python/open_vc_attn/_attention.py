@@ -9,9 +9,11 @@ from typing import Any, Literal, overload
 
 from . import _openvc
 from ._call import lse_shape, run_attention
+from ._checks import require_bool
 from ._frameworks import arrays_of, check_operands
 from ._native_options import native_options
-from ._options import KeyOrder, NumericsLike, Support, as_numerics, require_bool
+from ._numerics import NumericsLike
+from ._options import KeyOrder, Support
 from ._threads import get_num_threads
 
 EXACT_DTYPE = "float64"
@@ -95,9 +97,7 @@ def attention(
         from . import _torch_op
 
         if _torch_op.AVAILABLE:
-            return _torch_op.call(
-                q, k, v, causal, softmax_scale, return_lse, key_order, as_numerics(numerics)
-            )
+            return _torch_op.call(q, k, v, causal, softmax_scale, return_lse, key_order, numerics)
     options = native_options(causal, softmax_scale, key_order, numerics)
     out, lse = run_attention(arrays, q, k, v, options, return_lse)
     return (out, lse) if return_lse else out

@@ -7,15 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from . import _openvc
-from ._options import (
-    KEY_ORDERS,
-    Numerics,
-    NumericsLike,
-    as_numerics,
-    as_softmax_scale,
-    require_bool,
-    require_one_of,
-)
+from ._checks import require_bool
+from ._numerics import Numerics, NumericsLike, as_numerics, values_of
+from ._options import as_key_order, as_softmax_scale
 
 CACHED_OPTIONS = 256
 
@@ -24,29 +18,26 @@ def native_options(
     causal: Any, softmax_scale: Any, key_order: Any, numerics: NumericsLike
 ) -> _openvc.AttentionOptions:
     """Checked options of a call. The result is shared between calls: read only."""
-    return _cached_options(
+    return cached_options(*call_options(causal, softmax_scale, key_order, numerics))
+
+
+def call_options(
+    causal: Any, softmax_scale: Any, key_order: Any, numerics: NumericsLike
+) -> tuple[Any, ...]:
+    """Checked options as the arguments of the torch operators, and of cached_options()."""
+    return (
         require_bool("causal", causal),
         as_softmax_scale(softmax_scale),
-        require_one_of("key_order", key_order, KEY_ORDERS),
-        as_numerics(numerics),
+        as_key_order(key_order),
+        *values_of(as_numerics(numerics)),
     )
 
 
 @lru_cache(maxsize=CACHED_OPTIONS)
-def _cached_options(
-    causal: bool, softmax_scale: float | None, key_order: str, numerics: Numerics
+def cached_options(
+    causal: bool, softmax_scale: float | None, key_order: str, *numerics: Any
 ) -> _openvc.AttentionOptions:
-    native = _openvc.NumericOptions()
-    native.smooth_keys = numerics.smooth_keys
-    native.rotation = getattr(_openvc.Choice, numerics.rotation)
-    native.max_extra_steps = numerics.max_extra_steps
-    native.score_error_target = float(numerics.score_error_target)
-    native.tail_correction = getattr(_openvc.Choice, numerics.tail_correction)
-    native.centre_values = numerics.centre_values
-    native.value_scale = getattr(_openvc.ValueScale, numerics.value_scale)
-    options = _openvc.AttentionOptions()
-    options.mask = _openvc.Mask.causal if causal else _openvc.Mask.none
-    options.softmax_scale = softmax_scale
-    options.key_order = getattr(_openvc.KeyOrder, key_order)
-    options.numerics = native
-    return options
+    """The same from values of the right types, which the operators receive unchecked."""
+    return _openvc.AttentionOptions(
+        causal, as_softmax_scale(softmax_scale), as_key_order(key_order), Numerics(*numerics)
+    )

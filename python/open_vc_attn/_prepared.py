@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, final
 from . import _openvc
 from ._arrays import Arrays, OutputSpec
 from ._call import LSE_DTYPE, lse_shape, warn_about_layout
+from ._checks import require_bool
 from ._frameworks import check_operands
 from ._native_options import native_options
-from ._options import HeadPlan, KeyOrder, NumericsLike, as_budget, require_bool
+from ._numerics import NumericsLike
+from ._options import HeadPlan, KeyOrder, as_budget
 from ._threads import get_num_threads
 
 

@@ -11,15 +11,13 @@ out where nothing of torch would see the call (TorchArrays.can_skip_dispatcher).
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
 
-from . import _openvc
 from ._call import lse_shape, run_attention
-from ._native_options import CACHED_OPTIONS, native_options
-from ._options import KEY_ORDERS, Numerics, as_softmax_scale, require_bool, require_one_of
+from ._native_options import cached_options, call_options
+from ._numerics import NumericsLike, schema_arguments
 from ._torch_arrays import TORCH
 
 AVAILABLE = hasattr(torch.library, "register_fake")
@@ -28,8 +26,7 @@ AVAILABLE = hasattr(torch.library, "register_fake")
 _NAMESPACE = "open_vc_attn"
 _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, bool causal, float? softmax_scale, str key_order, "
-    "bool smooth_keys, str rotation, int max_extra_steps, float score_error_target, "
-    "str tail_correction, bool centre_values, str value_scale"
+    + schema_arguments()
 )
 
 
@@ -41,41 +38,20 @@ def call(
     softmax_scale: Any,
     return_lse: bool,
     key_order: Any,
-    numerics: Numerics,
+    numerics: NumericsLike,
 ) -> Any:
     """attention() on checked torch tensors, through the operator."""
     operators = torch.ops.open_vc_attn
     operator = operators.attention_with_lse if return_lse else operators.attention
-    return operator(
-        q,
-        k,
-        v,
-        require_bool("causal", causal),
-        as_softmax_scale(softmax_scale),
-        require_one_of("key_order", key_order, KEY_ORDERS),
-        numerics.smooth_keys,
-        numerics.rotation,
-        numerics.max_extra_steps,
-        float(numerics.score_error_target),
-        numerics.tail_correction,
-        numerics.centre_values,
-        numerics.value_scale,
-    )
-
-
-@lru_cache(maxsize=CACHED_OPTIONS)
-def _native_options(
-    causal: bool, softmax_scale: float | None, key_order: str, *numerics: Any
-) -> _openvc.AttentionOptions:
-    return native_options(causal, softmax_scale, key_order, Numerics(*numerics))
+    return operator(q, k, v, *call_options(causal, softmax_scale, key_order, numerics))
 
 
 def _attention(q: Any, k: Any, v: Any, *options: Any) -> Any:
-    return run_attention(TORCH, q, k, v, _native_options(*options), False)[0]
+    return run_attention(TORCH, q, k, v, cached_options(*options), False)[0]
 
 
 def _attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any]:
-    return run_attention(TORCH, q, k, v, _native_options(*options), True)
+    return run_attention(TORCH, q, k, v, cached_options(*options), True)
 
 
 def _fake_attention(q: Any, k: Any, v: Any, *options: Any) -> Any:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "api/c_convert.hpp"
 #include "openvc/attention.hpp"
 #include "openvc/info.hpp"
 #include "openvc/openvc.h"
@@ -23,20 +25,18 @@ namespace {
 
 using openvc::Error;
 using openvc::ErrorCode;
+using openvc::api::CallOptions;
+using openvc::api::refuse;
+using openvc::api::to_bool;
+using openvc::api::to_input;
+using openvc::api::to_options;
+using openvc::api::to_view;
 
 static_assert(OPENVC_INVALID_VALUE == static_cast<int>(ErrorCode::invalid_value));
 static_assert(OPENVC_INVALID_TYPE == static_cast<int>(ErrorCode::invalid_type));
 static_assert(OPENVC_UNSUPPORTED == static_cast<int>(ErrorCode::unsupported));
 static_assert(OPENVC_OUT_OF_MEMORY == static_cast<int>(ErrorCode::out_of_memory));
 static_assert(OPENVC_DEVICE_FAILURE == static_cast<int>(ErrorCode::device_failure));
-static_assert(OPENVC_FLOAT32 == static_cast<int>(openvc::ElementType::float32));
-static_assert(OPENVC_CUDA == static_cast<int>(openvc::DeviceType::cuda));
-static_assert(OPENVC_MASK_CAUSAL == static_cast<int>(openvc::Mask::causal));
-static_assert(OPENVC_KEY_ORDER_DESCENDING == static_cast<int>(openvc::KeyOrder::descending));
-static_assert(OPENVC_ALWAYS == static_cast<int>(openvc::Choice::always));
-static_assert(OPENVC_VALUE_SCALE_PER_HEAD == static_cast<int>(openvc::ValueScale::per_head));
-static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_options) == 64,
-              "the layout of the structures is part of the binary interface");
 
 thread_local std::string last_error;
 
@@ -66,107 +66,12 @@ openvc_status guarded(const Work& work) noexcept {
   }
 }
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::invalid_value, message);
-}
-
-/// An enumeration of the C++ interface. Values outside its underlying type must not wrap into it;
-/// those inside are judged by the validation of the call.
-template <class Enum>
-Enum to_enum(const char* name, std::int32_t value) {
-  if (value < 0 || value > 0xFF) {
-    refuse(std::string(name) + ": " + std::to_string(value) +
-           " is unknown; expected a value of the enumeration in openvc.h.");
-  }
-  return static_cast<Enum>(value);
-}
-
-bool to_bool(const char* name, std::int32_t value) {
-  if (value != 0 && value != 1) {
-    refuse(std::string(name) + ": " + std::to_string(value) + "; expected 0 or 1.");
-  }
-  return value == 1;
-}
-
-openvc::MutableTensorView to_view(const char* name, const openvc_tensor* tensor) {
-  if (tensor == nullptr) {
-    refuse(std::string(name) + ": pointer to the tensor is null; expected an openvc_tensor.");
-  }
-  openvc::MutableTensorView view;
-  view.data = tensor->data;
-  view.type = to_enum<openvc::ElementType>("element_type", tensor->element_type);
-  view.device = {to_enum<openvc::DeviceType>("device_type", tensor->device_type),
-                 tensor->device_index};
-  std::copy_n(tensor->shape, 4, view.shape.begin());
-  std::copy_n(tensor->strides, 4, view.strides.begin());
-  return view;
-}
-
-openvc::TensorView to_input(const char* name, const openvc_tensor* tensor) {
-  return to_view(name, tensor).view();
-}
-
-openvc_options default_options() {
-  const openvc::AttentionOptions options;
-  const openvc::NumericOptions& numerics = options.numerics;
-  openvc_options result{};
-  result.size = sizeof(openvc_options);
-  result.mask = static_cast<std::int32_t>(options.mask);
-  result.key_order = static_cast<std::int32_t>(options.key_order);
-  result.smooth_keys = numerics.smooth_keys ? 1 : 0;
-  result.rotation = static_cast<std::int32_t>(numerics.rotation);
-  result.max_extra_steps = numerics.max_extra_steps;
-  result.score_error_target = numerics.score_error_target;
-  result.tail_correction = static_cast<std::int32_t>(numerics.tail_correction);
-  result.centre_values = numerics.centre_values ? 1 : 0;
-  result.value_scale = static_cast<std::int32_t>(numerics.value_scale);
-  return result;
-}
-
-/// The caller's options, completed by the defaults of fields that the caller does not know.
-openvc_options known_options(const openvc_options* options) {
-  openvc_options result = default_options();
-  if (options == nullptr) return result;
-  if (options->size < sizeof(options->size)) {
-    refuse("options: size " + std::to_string(options->size) +
-           "; expected sizeof(openvc_options). Call openvc_options_default() first.");
-  }
-  if (options->size > sizeof(result)) {
-    refuse("options: size " + std::to_string(options->size) +
-           " is that of a newer openvc.h; "
-           "expected at most " +
-           std::to_string(sizeof(result)) +
-           ". Use the header of this "
-           "library, version " +
-           openvc::kVersion + ".");
-  }
-  std::memcpy(&result, options, options->size);
-  return result;
-}
-
-struct CallOptions {
-  openvc::AttentionOptions attention;
-  openvc::Execution execution;
-};
-
-CallOptions to_options(const openvc_options* options) {
-  const openvc_options known = known_options(options);
-  CallOptions result;
-  openvc::AttentionOptions& attention = result.attention;
-  attention.mask = to_enum<openvc::Mask>("mask", known.mask);
-  attention.key_order = to_enum<openvc::KeyOrder>("key_order", known.key_order);
-  if (known.softmax_scale != 0.0f) attention.softmax_scale = known.softmax_scale;
-  openvc::NumericOptions& numerics = attention.numerics;
-  numerics.smooth_keys = to_bool("smooth_keys", known.smooth_keys);
-  numerics.rotation = to_enum<openvc::Choice>("rotation", known.rotation);
-  numerics.max_extra_steps = known.max_extra_steps;
-  numerics.score_error_target = known.score_error_target;
-  numerics.tail_correction = to_enum<openvc::Choice>("tail_correction", known.tail_correction);
-  numerics.centre_values = to_bool("centre_values", known.centre_values);
-  numerics.value_scale = to_enum<openvc::ValueScale>("value_scale", known.value_scale);
-  result.execution.threads = known.threads;
-  result.execution.stream = known.stream;
-  return result;
+/// The result of `work`, or `otherwise` if it throws.
+template <class Value, class Work>
+Value value_or(Value otherwise, const Work& work) noexcept {
+  Value value = otherwise;
+  (void)guarded([&] { value = work(); });
+  return value;
 }
 
 const openvc::Prepared& to_prepared(const openvc_prepared* prepared) {
@@ -174,6 +79,11 @@ const openvc::Prepared& to_prepared(const openvc_prepared* prepared) {
     refuse("prepared: pointer is null; expected the result of openvc_prepare().");
   }
   return prepared->value;
+}
+
+void write_shape(const std::array<std::int64_t, 4>& source, std::int64_t* shape) {
+  if (shape == nullptr) refuse("shape: pointer is null; expected room for 4 numbers.");
+  std::ranges::copy(source, shape);
 }
 
 }  // namespace
@@ -195,12 +105,7 @@ size_t openvc_info_json(char* buffer, size_t capacity) {
 openvc_status openvc_options_default(openvc_options* options, size_t size) {
   return guarded([&] {
     if (options == nullptr) refuse("options: pointer is null; expected an openvc_options.");
-    openvc_options defaults = default_options();
-    if (size < sizeof(defaults.size) || size > sizeof(defaults)) {
-      refuse("size: " + std::to_string(size) + "; expected sizeof(openvc_options), at most " +
-             std::to_string(sizeof(defaults)) + " in this version.");
-    }
-    defaults.size = size;
+    const openvc_options defaults = openvc::api::default_options(size);
     std::memcpy(options, &defaults, size);
   });
 }
@@ -218,8 +123,9 @@ openvc_status openvc_attention(const openvc_tensor* q, const openvc_tensor* k,
 openvc_status openvc_is_supported(const openvc_tensor* q, const openvc_tensor* k,
                                   const openvc_tensor* v, const openvc_options* options) {
   return guarded([&] {
-    const openvc::Support support = openvc::is_supported(
-        to_input("q", q), to_input("k", k), to_input("v", v), to_options(options).attention);
+    const CallOptions call = to_options(options);
+    const openvc::Support support =
+        openvc::is_supported(to_input("q", q), to_input("k", k), to_input("v", v), call.attention);
     if (!support) throw Error(ErrorCode::unsupported, support.reason);
   });
 }
@@ -268,42 +174,49 @@ openvc_status openvc_exact_attention(const openvc_tensor* q, const openvc_tensor
 
 void openvc_prepared_destroy(openvc_prepared* prepared) { delete prepared; }
 
-void openvc_prepared_query_shape(const openvc_prepared* prepared, int64_t shape[4]) {
-  const auto source = prepared->value.query_shape();
-  std::copy(source.begin(), source.end(), shape);
+openvc_status openvc_prepared_query_shape(const openvc_prepared* prepared, int64_t shape[4]) {
+  return guarded([&] { write_shape(to_prepared(prepared).query_shape(), shape); });
 }
 
-void openvc_prepared_key_shape(const openvc_prepared* prepared, int64_t shape[4]) {
-  const auto source = prepared->value.key_shape();
-  std::copy(source.begin(), source.end(), shape);
+openvc_status openvc_prepared_key_shape(const openvc_prepared* prepared, int64_t shape[4]) {
+  return guarded([&] { write_shape(to_prepared(prepared).key_shape(), shape); });
 }
 
-openvc_element_type openvc_prepared_element_type(const openvc_prepared* prepared) {
-  return static_cast<openvc_element_type>(prepared->value.element_type());
+int32_t openvc_prepared_element_type(const openvc_prepared* prepared) {
+  return value_or(-1,
+                  [&] { return static_cast<std::int32_t>(to_prepared(prepared).element_type()); });
 }
 
-openvc_device_type openvc_prepared_device(const openvc_prepared* prepared, int32_t* device_index) {
-  const openvc::Device device = prepared->value.device();
-  if (device_index != nullptr) *device_index = device.index;
-  return static_cast<openvc_device_type>(device.type);
+int32_t openvc_prepared_device(const openvc_prepared* prepared, int32_t* device_index) {
+  return value_or(-1, [&] {
+    const openvc::Device device = to_prepared(prepared).device();
+    if (device_index != nullptr) *device_index = device.index;
+    return static_cast<std::int32_t>(device.type);
+  });
 }
 
 int64_t openvc_prepared_repair_rows(const openvc_prepared* prepared) {
-  return prepared->value.repair_rows();
+  return value_or(std::int64_t{-1}, [&] { return to_prepared(prepared).repair_rows(); });
 }
 
 int openvc_prepared_has_log_sum_exp(const openvc_prepared* prepared) {
-  return prepared->value.has_log_sum_exp() ? 1 : 0;
+  return value_or(-1, [&] { return to_prepared(prepared).has_log_sum_exp() ? 1 : 0; });
 }
 
-size_t openvc_prepared_bytes(const openvc_prepared* prepared) { return prepared->value.bytes(); }
+size_t openvc_prepared_bytes(const openvc_prepared* prepared) {
+  return value_or(std::size_t{0}, [&] { return to_prepared(prepared).bytes(); });
+}
 
 openvc_status openvc_prepared_plans(const openvc_prepared* prepared, openvc_head_plan* plans,
                                     size_t capacity, size_t* count) {
   return guarded([&] {
-    const auto all = to_prepared(prepared).plans();
+    const openvc::Prepared& source = to_prepared(prepared);
+    if (plans == nullptr && capacity > 0) {
+      refuse("plans: pointer is null with capacity " + std::to_string(capacity) +
+             "; expected room for so many plans. Pass capacity 0 to ask for their number.");
+    }
+    const auto all = source.plans();
     if (count != nullptr) *count = all.size();
-    if (plans == nullptr) return;
     for (size_t i = 0; i < std::min(capacity, all.size()); ++i) {
       const openvc::HeadPlan& plan = all[i];
       plans[i] = {plan.extra_steps,    plan.rotated ? 1 : 0,       plan.tail_correction ? 1 : 0,

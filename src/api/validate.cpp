@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 
 #include "numerics/contract.hpp"
 #include "numerics/plan.hpp"
+#include "openvc/option_text.hpp"
 
 namespace openvc::api {
 namespace {
@@ -219,56 +219,49 @@ Verdict validate_inputs(const TensorView& q, const TensorView& k, const TensorVi
 
 Verdict validate_softmax_scale(std::optional<float> scale) {
   if (!scale || (std::isfinite(*scale) && *scale > 0.0f)) return {};
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), *scale).ptr;
-  return invalid_value("softmax_scale: " + std::string(text.data(), end) +
+  return invalid_value("softmax_scale: " + number_text(*scale) +
                        "; expected a finite number > 0. Leave it out for 1/sqrt(D).");
-}
-
-Verdict validate_mask(Mask mask) {
-  if (mask == Mask::none || mask == Mask::causal) return {};
-  return invalid_value("mask: " + std::to_string(static_cast<int>(mask)) +
-                       " is unknown; expected none (0) or causal (1).");
 }
 
 namespace {
 
-Verdict validate_choice(const char* name, Choice choice) {
-  if (choice == Choice::never || choice == Choice::automatic || choice == Choice::always) return {};
-  return invalid_value(std::string(name) + ": " + std::to_string(static_cast<int>(choice)) +
-                       " is unknown; expected never (0), automatic (1) or always (2).");
+template <class Enum>
+Verdict validate_enumerator(const char* name, Enum value) {
+  if (is_enumerator(value)) return {};
+  return invalid_value(std::string(name) + ": " + value_text(value) + " is unknown; expected " +
+                       expected_enumerators<Enum>(true) + ".");
 }
 
 Verdict validate_numerics(const NumericOptions& numerics) {
-  if (!numerics::is_extra_step_choice(numerics.max_extra_steps)) {
-    return invalid_value("max_extra_steps: " + std::to_string(numerics.max_extra_steps) +
-                         "; expected 0, 1, 2 or 4.");
-  }
-  if (!std::isfinite(numerics.score_error_target) || numerics.score_error_target < 0.0f) {
-    return invalid_value("score_error_target: " + std::to_string(numerics.score_error_target) +
-                         "; expected a finite number >= 0. 0 always spends max_extra_steps.");
-  }
-  if (Verdict verdict = validate_choice("rotation", numerics.rotation)) return verdict;
-  if (Verdict verdict = validate_choice("tail_correction", numerics.tail_correction)) {
-    return verdict;
-  }
-  if (numerics.value_scale != ValueScale::per_channel &&
-      numerics.value_scale != ValueScale::per_head) {
-    return invalid_value("value_scale: " + std::to_string(static_cast<int>(numerics.value_scale)) +
-                         " is unknown; expected per_channel (0) or per_head (1).");
-  }
-  return {};
+  Verdict verdict;
+  for_each_numeric_option([&](const auto& option) {
+    const auto value = numerics.*option.field;
+    if (verdict || is_allowed(option, value)) return;
+    verdict = invalid_value(std::string(option.name) + ": " + value_text(value) + "; expected " +
+                            expected_values(option, true) + ". The default is " +
+                            value_text(option.default_value()) + ".");
+  });
+  return verdict;
 }
 
+// What a head can be planned with is what its options may ask for.
+static_assert([] {
+  for (int i = 0; i < numerics::kExtraStepChoices; ++i) {
+    if (kExtraStepLimits[static_cast<std::size_t>(i)] != numerics::extra_step_choice(i)) {
+      return false;
+    }
+  }
+  return kExtraStepLimits.size() == numerics::kExtraStepChoices;
+}());
+
 }  // namespace
+
+Verdict validate_mask(Mask mask) { return validate_enumerator("mask", mask); }
 
 Verdict validate_options(const AttentionOptions& options) {
   if (Verdict verdict = validate_mask(options.mask)) return verdict;
   if (Verdict verdict = validate_softmax_scale(options.softmax_scale)) return verdict;
-  if (options.key_order != KeyOrder::mid_window && options.key_order != KeyOrder::descending) {
-    return invalid_value("key_order: " + std::to_string(static_cast<int>(options.key_order)) +
-                         " is unknown; expected mid_window (0) or descending (1).");
-  }
+  if (Verdict verdict = validate_enumerator("key_order", options.key_order)) return verdict;
   return validate_numerics(options.numerics);
 }
 

@@ -22,7 +22,7 @@ void plan_values(const HeadStatistics& statistics, std::int64_t keys, const Nume
   std::array<float, kHeadDim> spreads{};
   for (std::size_t c = 0; c < kHeadDim; ++c) {
     const numerics::ChannelRange& range = statistics.values[c];
-    recipe.value_means[c] = options.centre_values ? numerics::channel_mean(range, keys) : 0.0f;
+    recipe.value_means[c] = options.smooth_values ? numerics::channel_mean(range, keys) : 0.0f;
     spreads[c] = numerics::channel_spread(range, recipe.value_means[c]);
   }
   if (options.value_scale == ValueScale::per_head) {

@@ -26,13 +26,6 @@ inline constexpr int kExtraStepChoices = 4;
   return i < kExtraStepChoices - 1 ? i : kMaxExtraSteps;
 }
 
-[[nodiscard]] OPENVC_HD constexpr bool is_extra_step_choice(int steps) {
-  for (int i = 0; i < kExtraStepChoices; ++i) {
-    if (extra_step_choice(i) == steps) return true;
-  }
-  return false;
-}
-
 /// Rotation is worth it below this share of the predicted variance without it. The prediction is
 /// less certain than that of residual columns: a looser rule hurts some captured heads.
 inline constexpr float kRotationVarianceShare = 0.6f;

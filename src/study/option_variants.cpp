@@ -58,7 +58,7 @@ std::vector<Variant> option_variants(const NumericOptions& base) {
   vary("tail_always", "Tail correction", "in every head",
        [](NumericOptions& o) { o.tail_correction = Choice::always; });
 
-  vary("centre_values_off", "V", "V mean kept", [](NumericOptions& o) { o.centre_values = false; });
+  vary("smooth_values_off", "V", "V mean kept", [](NumericOptions& o) { o.smooth_values = false; });
   vary("value_scale_per_head", "V", "one V scale per head",
        [](NumericOptions& o) { o.value_scale = ValueScale::per_head; });
   return variants;

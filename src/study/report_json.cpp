@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "numerics/contract.hpp"
 #include "openvc/info.hpp"
-#include "study/option_names.hpp"
+#include "openvc/option_text.hpp"
 #include "study/report.hpp"
 #include "study/study_summary.hpp"
 
@@ -38,13 +39,16 @@ Json to_json(const HeadPlan& plan) {
 }
 
 Json to_json(const NumericOptions& options) {
-  return {{"smooth_keys", options.smooth_keys},
-          {"rotation", choice_name(options.rotation)},
-          {"max_extra_steps", options.max_extra_steps},
-          {"score_error_target", options.score_error_target},
-          {"tail_correction", choice_name(options.tail_correction)},
-          {"centre_values", options.centre_values},
-          {"value_scale", value_scale_name(options.value_scale)}};
+  Json json;
+  for_each_numeric_option([&](const auto& option) {
+    const auto value = options.*option.field;
+    if constexpr (std::is_enum_v<decltype(value)>) {
+      json[option.name] = value_text(value);
+    } else {
+      json[option.name] = value;
+    }
+  });
+  return json;
 }
 
 Json input_json(const StudyResult& study, const ReportHeader& header) {
@@ -57,7 +61,7 @@ Json input_json(const StudyResult& study, const ReportHeader& header) {
           {"heads", study.heads},
           {"head_dim", numerics::kHeadDim},
           {"element_type", element_name(study.element_type)},
-          {"mask", mask_name(study.mask)},
+          {"mask", value_text(study.mask)},
           {"softmax_scale", study.softmax_scale}};
 }
 

@@ -102,7 +102,7 @@ TEST_F(ApiCuda, NumericOptions) {
   };
   with([](auto& n) { n.rotation = n.tail_correction = Choice::always; });
   with([](auto& n) { n.rotation = n.tail_correction = Choice::never; });
-  with([](auto& n) { n.smooth_keys = n.centre_values = false; });
+  with([](auto& n) { n.smooth_keys = n.smooth_values = false; });
   with([](auto& n) { n.value_scale = ValueScale::per_head; });
   for (const int steps : {0, 1, 2, 4}) {
     with([&](auto& n) {
@@ -260,7 +260,7 @@ TEST_F(ApiCuda, RandomCases) {
     in.numerics.rotation = static_cast<Choice>(below(3));
     in.numerics.tail_correction = static_cast<Choice>(below(3));
     in.numerics.smooth_keys = below(3) != 0;
-    in.numerics.centre_values = below(3) != 0;
+    in.numerics.smooth_values = below(3) != 0;
     in.numerics.value_scale = static_cast<ValueScale>(below(2));
     c.mask = below(3) == 0 ? Mask::causal : Mask::none;
     c.key_order = below(3) == 0 ? KeyOrder::descending : KeyOrder::mid_window;

@@ -58,7 +58,7 @@ struct PrepareCase {
     text += " steps " + std::to_string(numerics.max_extra_steps) + " target " +
             std::to_string(numerics.score_error_target);
     text += " tail " + std::to_string(static_cast<int>(numerics.tail_correction));
-    text += " centre " + std::to_string(numerics.centre_values) + " per_head " +
+    text += " centre " + std::to_string(numerics.smooth_values) + " per_head " +
             std::to_string(numerics.value_scale == ValueScale::per_head);
     text += " lse " + std::to_string(with_log_sum_exp) + " repair " + std::to_string(repair_budget);
     text += " seed " + std::to_string(seed);

@@ -170,7 +170,7 @@ TEST_F(PrepareGpu, Options) {
           c.numerics = steps_options(steps, target);
           c.numerics.smooth_keys = smooth;
           c.numerics.tail_correction = steps == 1 ? Choice::never : Choice::always;
-          c.numerics.centre_values = !smooth;
+          c.numerics.smooth_values = !smooth;
           c.numerics.value_scale = steps == 2 ? ValueScale::per_head : ValueScale::per_channel;
           c.with_log_sum_exp = steps == 4;
           expect_equal(c);
@@ -293,7 +293,7 @@ TEST_F(PrepareGpu, RandomCases) {
     c.numerics.rotation = static_cast<Choice>(below(3));
     c.numerics.tail_correction = static_cast<Choice>(below(3));
     c.numerics.smooth_keys = below(3) != 0;
-    c.numerics.centre_values = below(3) != 0;
+    c.numerics.smooth_values = below(3) != 0;
     c.numerics.value_scale = static_cast<ValueScale>(below(2));
     c.with_log_sum_exp = below(2) == 0;
     c.repair_budget = below(2) == 0 ? 0.0 : 0.001 * static_cast<double>(below(300));

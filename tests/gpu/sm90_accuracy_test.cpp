@@ -117,7 +117,7 @@ TEST_F(Sm90Accuracy, OffsetOfValuesCostsNothing) {
   for (const bool centred : {true, false}) {
     AttentionCase c = make_case(1, 1, 64, kKeys);
     c.type = ElementType::float16;
-    c.numerics.centre_values = centred;
+    c.numerics.smooth_values = centred;
     study::Tensors tensors = make_tensors(c);
     // Values on a grid that binary16 holds with and without the offset.
     const auto on_grid = [](auto, auto, auto, auto, float x) {
@@ -256,7 +256,7 @@ TEST_F(Sm90Accuracy, ConstantValuesComeBack) {
   for (const bool centred : {true, false}) {
     for (const std::int64_t keys : {1, 129, 1000, 40'000}) {
       AttentionCase c = make_case(1, 1, 130, keys);
-      c.numerics.centre_values = centred;
+      c.numerics.smooth_values = centred;
       study::Tensors tensors = make_tensors(c);
       const auto value = [](std::int64_t channel) {
         return static_cast<float>(channel - 60) * 0.03125f;

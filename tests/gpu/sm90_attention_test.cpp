@@ -179,7 +179,7 @@ TEST_F(Sm90Attention, RepairRows) {
 TEST_F(Sm90Attention, RepairRowsStayOutOfTheDenominator) {
   AttentionCase c = make_case(1, 1, 130, 500);
   c.problem.repair_rows = 100;
-  c.numerics.centre_values = false;
+  c.numerics.smooth_values = false;
   study::Tensors tensors = make_tensors(c);
   constexpr float kValue = 0.7f;
   transform(tensors.v, [&](auto, auto, auto, auto, float) { return kValue; });

@@ -156,7 +156,7 @@ def residual_columns(scaled, channels, steps):
     return low, high
 
 
-def prepare(q, k, v, scale, plan, smooth_keys=True, centre_values=True, per_head_scale=False):
+def prepare(q, k, v, scale, plan, smooth_keys=True, smooth_values=True, per_head_scale=False):
     """Quantised Q, K and V of one head; q, k, v are [S, 128] float32 of moderate size."""
     gain = F32(CODE_UNITS_PER_NAT * F32(scale))
     mean = canonical_sum(k) / F32(len(k)) if smooth_keys else numpy.zeros(HEAD_DIM, F32)
@@ -175,7 +175,7 @@ def prepare(q, k, v, scale, plan, smooth_keys=True, centre_values=True, per_head
 
     value_mean = canonical_sum(v) / F32(len(v))
     largest = numpy.maximum(numpy.abs(v.max(0)), numpy.abs(v.min(0)))
-    if not centre_values:
+    if not smooth_values:
         value_mean[:] = 0
     value_mean[numpy.abs(value_mean) < MIN_MEAN_SHARE * largest] = 0
     spread = numpy.maximum(v.max(0) - value_mean, value_mean - v.min(0))

@@ -73,7 +73,7 @@ NUMERICS = {
     "rotated": dict(rotation="always", tail_correction="always"),
     "columns": dict(rotation="never", max_extra_steps=4, score_error_target=0.0),
     "tail": dict(rotation="never", max_extra_steps=1, tail_correction="always"),
-    "bare": dict(smooth_keys=False, centre_values=False, value_scale="per_head"),
+    "bare": dict(smooth_keys=False, smooth_values=False, value_scale="per_head"),
 }
 
 
@@ -86,7 +86,7 @@ def oracle_for(q, k, v, plan, numerics, scale=SCALE):
         scale,
         decided,
         smooth_keys=numerics.smooth_keys,
-        centre_values=numerics.centre_values,
+        smooth_values=numerics.smooth_values,
         per_head_scale=numerics.value_scale == "per_head",
     )
     return decided, head

@@ -315,7 +315,7 @@ def test_every_plan():
         Numerics(rotation="always", tail_correction="always"),
         Numerics(max_extra_steps=4, score_error_target=0.0),
         Numerics(max_extra_steps=1, score_error_target=0.0, tail_correction="always"),
-        Numerics(smooth_keys=False, centre_values=False, value_scale="per_head"),
+        Numerics(smooth_keys=False, smooth_values=False, value_scale="per_head"),
     ):
         out = attention(*inputs, numerics=numerics).cpu().float()
         expected = attention(*on_cpu, numerics=numerics).float()

@@ -123,12 +123,12 @@ def test_causal_block_without_a_key(device):
 
 
 # Field case B09: sums of the largest float16 values.
-@pytest.mark.parametrize("centre_values", [True, False])
-def test_largest_float16_values(device, centre_values):
+@pytest.mark.parametrize("smooth_values", [True, False])
+def test_largest_float16_values(device, smooth_values):
     q, k, v = tensors(device, 40, 500, dtype=torch.float16)
     v[:] = 65504.0
     v[..., 64:] = -65504.0
-    out = attention(q, k, v, numerics={"centre_values": centre_values})
+    out = attention(q, k, v, numerics={"smooth_values": smooth_values})
     assert relative_l2(to_numpy(out), to_numpy(v[:1].expand_as(out))) < 0.02
 
 
@@ -148,10 +148,10 @@ def test_softmax_scale_is_honoured(device, scale):
 @pytest.mark.parametrize("causal", [False, True])
 def test_probabilities_sum_to_one(device, queries, keys, causal):
     q, k, v = tensors(device, queries, keys)
-    for centre_values in (True, False):
+    for smooth_values in (True, False):
         out, lse = attention(
             q, k, torch.ones_like(v), causal=causal, return_lse=True,
-            numerics={"centre_values": centre_values},
+            numerics={"smooth_values": smooth_values},
         )  # fmt: skip
         seen = torch.isfinite(lse).T  # [queries, heads]
         assert (out[seen].float() - 1).abs().max() < 0.01

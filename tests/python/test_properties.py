@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import open_vc_attn
-from open_vc_attn import Numerics, attention, exact_attention
+from open_vc_attn import Numerics, _openvc, attention, exact_attention
+from open_vc_attn._numerics import OPTIONS
 
 
 @settings(max_examples=25, deadline=None)
@@ -158,22 +159,17 @@ def test_one_hot_softmax(factor, sign):
         numpy.testing.assert_allclose(lse, softmax_attention(q, k, v)[1], rtol=0.05, atol=0.1)
 
 
-CHOICES = ["never", "automatic", "always"]
+def values_of(option):
+    if option.type_name != "float":
+        return st.sampled_from(option.values)
+    larger = min(option.default * 16, option.most)
+    return st.sampled_from([option.least, option.default, larger])
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    numerics=st.builds(
-        Numerics,
-        smooth_keys=st.booleans(),
-        rotation=st.sampled_from(CHOICES),
-        max_extra_steps=st.sampled_from([0, 1, 2, 4]),
-        score_error_target=st.sampled_from([0.0, 0.1, 0.5, 5.0]),
-        tail_correction=st.sampled_from(CHOICES),
-        centre_values=st.booleans(),
-        value_scale=st.sampled_from(["per_channel", "per_head"]),
-    ),
-    key_order=st.sampled_from(["mid_window", "descending"]),
+    numerics=st.builds(Numerics, **{option.name: values_of(option) for option in OPTIONS}),
+    key_order=st.sampled_from(_openvc.KEY_ORDERS),
 )
 def test_every_combination_of_numerics_is_sound(numerics, key_order):
     q, k, v = random_qkv(90, 280)

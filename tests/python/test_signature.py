@@ -3,7 +3,6 @@
 
 import ast
 import dataclasses
-import enum
 import inspect
 from pathlib import Path
 
@@ -78,18 +77,6 @@ def test_annotations_are_complete():
 def test_version_matches_the_repository():
     path = Path(__file__).parents[2] / "VERSION"
     assert open_vc_attn.__version__ == path.read_text().strip() == open_vc_attn.info()["version"]
-
-
-def test_numerics_mirror_the_library():
-    native = _openvc.NumericOptions()
-    for field in dataclasses.fields(open_vc_attn.Numerics):
-        default = getattr(native, field.name)
-        if isinstance(default, enum.Enum):
-            default = default.name
-        elif isinstance(default, float):
-            default = pytest.approx(default, rel=1e-6)  # binary32 there
-        assert field.default == default
-    assert public_names(native) == {f.name for f in dataclasses.fields(open_vc_attn.Numerics)}
 
 
 def test_head_plan_mirrors_the_library():

@@ -9,10 +9,12 @@ from conftest import random_qkv
 
 import open_vc_attn
 from open_vc_attn import Numerics, attention
+from open_vc_attn._numerics import values_of
 
 torch = pytest.importorskip("torch", minversion="2.4")
 
-OPTIONS = (True, 0.1, "mid_window", True, "always", 2, 0.5, "never", True, "per_head")
+NUMERICS = Numerics(rotation="always", tail_correction="never", value_scale="per_head")
+OPTIONS = (True, 0.1, "mid_window", *values_of(NUMERICS))
 
 
 def tensors(queries=20, keys=30, batch=2, dtype=torch.bfloat16):
@@ -130,10 +132,20 @@ def test_opcheck(name, batch):
 def test_options_reach_the_operator():
     inputs = tensors()
     out = operators().attention(*inputs, *OPTIONS)
-    numerics = Numerics(rotation="always", tail_correction="never", value_scale="per_head")
-    expected = attention(*inputs, causal=True, softmax_scale=0.1, numerics=numerics)
+    expected = attention(*inputs, causal=True, softmax_scale=0.1, numerics=NUMERICS)
     assert torch.equal(out, expected)
     assert not torch.equal(out, attention(*inputs, causal=True, softmax_scale=0.1))
+
+
+@pytest.mark.parametrize("numerics", [{"rotation": "never"}, {"smooth_values": False}, None])
+def test_numerics_are_made_while_compiling(numerics):
+    def function(q, k, v):
+        return attention(q, k, v, numerics=numerics and {**numerics})
+
+    inputs = tensors()
+    assert torch.equal(
+        torch.compile(function, backend="eager", fullgraph=True)(*inputs), function(*inputs)
+    )
 
 
 def test_export():

@@ -270,7 +270,7 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
         join_warps(shared.columns[kValueSums - kPartStatistics], c, Add{}),
         join_warps(shared.columns[kValueMax - kPartStatistics], c, Max{}),
         join_warps(shared.columns[kValueMin - kPartStatistics], c, Min{})};
-    mean = a.numerics.centre_values ? numerics::channel_mean(range, a.problem.keys) : 0.0f;
+    mean = a.numerics.smooth_values ? numerics::channel_mean(range, a.problem.keys) : 0.0f;
     spread = numerics::channel_spread(range, mean);
     // A spread is not negative, so its bits order like the number.
     const std::uint32_t bits = __float_as_uint(spread) & ~numerics::kFloatSignMask;

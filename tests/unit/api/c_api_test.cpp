@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "openvc/attention.hpp"
@@ -107,8 +111,40 @@ TEST_F(CInterface, PreparedAccessors) {
   EXPECT_GT(plans[0].predicted_score_error, 0.0f);
   EXPECT_EQ(plans[1].score_exponent, -7) << "beyond the capacity";
   EXPECT_EQ(openvc_prepared_plans(prepared, nullptr, 0, &count), OPENVC_OK);
+  EXPECT_EQ(openvc_prepared_plans(prepared, plans, 2, nullptr), OPENVC_OK);
+  EXPECT_EQ(openvc_prepared_plans(prepared, nullptr, 1, &count), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("plans: pointer is null with capacity 1"));
+  EXPECT_EQ(openvc_prepared_query_shape(prepared, nullptr), OPENVC_INVALID_VALUE);
+  EXPECT_EQ(openvc_prepared_key_shape(prepared, nullptr), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("shape: pointer is null"));
   openvc_prepared_destroy(prepared);
   openvc_prepared_destroy(nullptr);
+}
+
+TEST_F(CInterface, AccessorsOfNullSayWhatIsWrong) {
+  std::int64_t shape[4] = {5, 6, 7, 8};
+  std::int32_t index = 42;
+  std::size_t count = 43;
+  const std::function<bool()> accessors[] = {
+      [&] { return openvc_prepared_query_shape(nullptr, shape) == OPENVC_INVALID_VALUE; },
+      [&] { return openvc_prepared_key_shape(nullptr, shape) == OPENVC_INVALID_VALUE; },
+      [&] { return openvc_prepared_query_shape(nullptr, nullptr) == OPENVC_INVALID_VALUE; },
+      [&] { return openvc_prepared_element_type(nullptr) == -1; },
+      [&] { return openvc_prepared_device(nullptr, &index) == -1; },
+      [&] { return openvc_prepared_device(nullptr, nullptr) == -1; },
+      [&] { return openvc_prepared_repair_rows(nullptr) == -1; },
+      [&] { return openvc_prepared_has_log_sum_exp(nullptr) == -1; },
+      [&] { return openvc_prepared_bytes(nullptr) == 0; },
+      [&] { return openvc_prepared_plans(nullptr, nullptr, 0, &count) == OPENVC_INVALID_VALUE; },
+  };
+  for (const auto& accessor : accessors) {
+    EXPECT_EQ(openvc_options_default(nullptr, 0), OPENVC_INVALID_VALUE);  // another message
+    EXPECT_TRUE(accessor()) << &accessor - accessors;
+    EXPECT_THAT(openvc_last_error_message(), HasSubstr("prepared: pointer is null"));
+  }
+  EXPECT_THAT(shape, testing::ElementsAre(5, 6, 7, 8)) << "nothing is written";
+  EXPECT_EQ(index, 42);
+  EXPECT_EQ(count, 43u);
 }
 
 TEST_F(CInterface, NullPointersAreRefused) {
@@ -124,6 +160,114 @@ TEST_F(CInterface, NullPointersAreRefused) {
   EXPECT_EQ(openvc_options_default(nullptr, sizeof(openvc_options)), OPENVC_INVALID_VALUE);
   EXPECT_EQ(openvc_exact_attention(&q, &k, &v, nullptr, 1, nullptr, nullptr, nullptr),
             OPENVC_INVALID_VALUE);
+}
+
+TEST_F(CInterface, EveryNullTensorIsRefusedByEveryFunction) {
+  std::vector<double> exact(q_values.size());
+  const std::int64_t row = 0;
+  openvc_prepared* prepared = nullptr;
+  const char* const names[] = {"q", "k", "v"};
+  for (int missing = 0; missing < 3; ++missing) {
+    const openvc_tensor* t[] = {&q, &k, &v};
+    t[missing] = nullptr;
+    const openvc_status statuses[] = {
+        openvc_attention(t[0], t[1], t[2], &out, nullptr, nullptr),
+        openvc_is_supported(t[0], t[1], t[2], nullptr),
+        openvc_prepare(t[0], t[1], t[2], 0, nullptr, &prepared),
+        openvc_prepare_repair(t[0], t[1], t[2], 0.1, 0, nullptr, &prepared),
+        openvc_exact_attention(t[0], t[1], t[2], &row, 1, exact.data(), nullptr, nullptr),
+    };
+    EXPECT_THAT(statuses, testing::Each(OPENVC_INVALID_VALUE));
+    EXPECT_EQ(prepared, nullptr);
+    EXPECT_THAT(openvc_last_error_message(),
+                HasSubstr(names[missing] + std::string(": pointer to the tensor is null")));
+  }
+  EXPECT_EQ(openvc_exact_attention(&q, &k, &v, &row, 1, nullptr, nullptr, nullptr),
+            OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("out: pointer is null"));
+}
+
+TEST_F(CInterface, FieldsOfTensorsAreChecked) {
+  using Fault = std::function<void(openvc_tensor&)>;
+  const std::pair<const char*, Fault> faults[] = {
+      {"reserved: 1; expected 0", [](openvc_tensor& t) { t.reserved = 1; }},
+      {"reserved: -2147483648", [](openvc_tensor& t) { t.reserved = INT32_MIN; }},
+      {"element_type: -1 is unknown", [](openvc_tensor& t) { t.element_type = -1; }},
+      {"element type 3 is unknown", [](openvc_tensor& t) { t.element_type = 3; }},
+      {"element_type: 256 is unknown", [](openvc_tensor& t) { t.element_type = 256; }},
+      {"device_type: -1 is unknown", [](openvc_tensor& t) { t.device_type = -1; }},
+      {"device type 2", [](openvc_tensor& t) { t.device_type = 2; }},
+      {"device_type: 256 is unknown", [](openvc_tensor& t) { t.device_type = 256; }},
+      {"index -1", [](openvc_tensor& t) { t.device_type = OPENVC_CUDA, t.device_index = -1; }},
+      {"data pointer is null", [](openvc_tensor& t) { t.data = nullptr; }},
+      {"axis of size 0", [](openvc_tensor& t) { t.shape[1] = 0; }},
+      {"axis of size -1", [](openvc_tensor& t) { t.shape[0] = -1; }},
+      {"channel stride 2", [](openvc_tensor& t) { t.strides[3] = 2; }},
+      {"spans more than 2^63", [](openvc_tensor& t) { t.strides[1] = INT64_MIN; }},
+  };
+  openvc_prepared* prepared = nullptr;
+  const std::int64_t row = 0;
+  std::vector<double> exact(q_values.size());
+  for (const auto& [words, fault] : faults) {
+    for (openvc_tensor* tensor : {&q, &k, &v, &out}) {
+      const openvc_tensor good = *tensor;
+      fault(*tensor);
+      EXPECT_NE(openvc_attention(&q, &k, &v, &out, nullptr, nullptr), OPENVC_OK) << words;
+      EXPECT_THAT(openvc_last_error_message(), HasSubstr(words));
+      if (tensor != &out) {
+        EXPECT_NE(openvc_is_supported(&q, &k, &v, nullptr), OPENVC_OK) << words;
+        EXPECT_NE(openvc_prepare(&q, &k, &v, 0, nullptr, &prepared), OPENVC_OK) << words;
+        EXPECT_NE(openvc_exact_attention(&q, &k, &v, &row, 1, exact.data(), nullptr, nullptr),
+                  OPENVC_OK);
+        EXPECT_THAT(openvc_last_error_message(), HasSubstr(words));
+      }
+      *tensor = good;
+    }
+  }
+}
+
+TEST_F(CInterface, EveryFunctionChecksEveryOption) {
+  openvc_prepared* made = nullptr;
+  ASSERT_EQ(openvc_prepare(&q, &k, &v, 0, nullptr, &made), OPENVC_OK);
+  const std::int64_t row = 0;
+  std::vector<double> exact(q_values.size());
+  using Fault = std::function<void(openvc_options&)>;
+  const float nan = std::nanf("");
+  const std::pair<const char*, Fault> faults[] = {
+      {"mask: 2", [](openvc_options& o) { o.mask = 2; }},
+      {"mask: -1", [](openvc_options& o) { o.mask = -1; }},
+      {"mask: 256", [](openvc_options& o) { o.mask = 256; }},
+      {"key_order: 2", [](openvc_options& o) { o.key_order = 2; }},
+      {"key_order: -1", [](openvc_options& o) { o.key_order = -1; }},
+      {"softmax_scale: nan", [&](openvc_options& o) { o.softmax_scale = nan; }},
+      {"softmax_scale: -1", [](openvc_options& o) { o.softmax_scale = -1.0f; }},
+      {"max_extra_steps: 3", [](openvc_options& o) { o.max_extra_steps = 3; }},
+      {"threads: -1", [](openvc_options& o) { o.threads = -1; }},
+      {"threads: 4097", [](openvc_options& o) { o.threads = 4097; }},
+      {"options.reserved: 1; expected 0", [](openvc_options& o) { o.reserved = 1; }},
+      {"options.reserved: -1", [](openvc_options& o) { o.reserved = -1; }},
+      {"options.size: 0", [](openvc_options& o) { o.size = 0; }},
+      {"newer openvc.h", [](openvc_options& o) { o.size = SIZE_MAX; }},
+  };
+  for (const auto& [words, fault] : faults) {
+    openvc_options bad = options;
+    fault(bad);
+    openvc_prepared* prepared = made;
+    const std::function<openvc_status()> calls[] = {
+        [&] { return openvc_attention(&q, &k, &v, &out, nullptr, &bad); },
+        [&] { return openvc_is_supported(&q, &k, &v, &bad); },
+        [&] { return openvc_prepare(&q, &k, &v, 0, &bad, &prepared); },
+        [&] { return openvc_prepare_repair(&q, &k, &v, 0.1, 0, &bad, &prepared); },
+        [&] { return openvc_attention_prepared(made, &out, nullptr, &bad); },
+        [&] { return openvc_exact_attention(&q, &k, &v, &row, 1, exact.data(), nullptr, &bad); },
+    };
+    for (const auto& call : calls) {
+      EXPECT_EQ(call(), OPENVC_INVALID_VALUE) << words << ", call " << &call - calls;
+      EXPECT_THAT(openvc_last_error_message(), HasSubstr(words));
+    }
+    EXPECT_EQ(prepared, nullptr) << "null after a failure";
+  }
+  openvc_prepared_destroy(made);
 }
 
 TEST_F(CInterface, StatusesFollowTheKindOfError) {
@@ -151,9 +295,9 @@ TEST_F(CInterface, OptionsAreHonouredOrRefused) {
   options.smooth_keys = 0;
   EXPECT_NE(run(), plain);
   options.smooth_keys = 1;
-  options.centre_values = 0;
+  options.smooth_values = 0;
   EXPECT_NE(run(), plain);
-  options.centre_values = 1;
+  options.smooth_values = 1;
   options.value_scale = OPENVC_VALUE_SCALE_PER_HEAD;
   EXPECT_NE(run(), plain);
   options.value_scale = OPENVC_VALUE_SCALE_PER_CHANNEL;
@@ -174,18 +318,40 @@ TEST_F(CInterface, OptionsAreHonouredOrRefused) {
 }
 
 TEST_F(CInterface, CallersWithAnOlderHeaderGetDefaults) {
-  const std::size_t old_size = offsetof(openvc_options, smooth_keys);
-  std::memset(&options, 0x7F, sizeof(options));
-  ASSERT_EQ(openvc_options_default(&options, old_size), OPENVC_OK);
-  EXPECT_EQ(options.size, old_size);
-  EXPECT_EQ(options.smooth_keys, 0x7F7F7F7F) << "beyond the caller's structure";
-  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_OK)
-      << openvc_last_error_message();
+  const std::size_t ends[] = {
+      offsetof(openvc_options, mask),    offsetof(openvc_options, smooth_keys),
+      offsetof(openvc_options, threads), offsetof(openvc_options, reserved),
+      offsetof(openvc_options, stream),  sizeof(openvc_options),
+  };
+  for (const std::size_t size : ends) {
+    std::memset(&options, 0x7F, sizeof(options));
+    ASSERT_EQ(openvc_options_default(&options, size), OPENVC_OK) << size;
+    EXPECT_EQ(options.size, size);
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&options);
+    EXPECT_THAT(std::vector(bytes + size, bytes + sizeof(options)), testing::Each(0x7F))
+        << "beyond the caller's structure";
+    EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_OK)
+        << openvc_last_error_message();
+  }
+}
+
+TEST_F(CInterface, SizesThatNoHeaderHasAreRefused) {
+  const std::size_t stream = offsetof(openvc_options, stream);
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, sizeof(std::size_t) - 1, sizeof(std::size_t) + 1,
+        offsetof(openvc_options, mask) + 2, stream + 4, stream + 1, sizeof(options) - 1,
+        sizeof(options) + 1, sizeof(options) + 8, SIZE_MAX}) {
+    openvc_options untouched = options;
+    EXPECT_EQ(openvc_options_default(&untouched, size), OPENVC_INVALID_VALUE) << size;
+    EXPECT_THAT(openvc_last_error_message(), HasSubstr("size: " + std::to_string(size)));
+    EXPECT_EQ(std::memcmp(&untouched, &options, sizeof(options)), 0);
+    untouched.size = size;
+    EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &untouched), OPENVC_INVALID_VALUE);
+    EXPECT_THAT(openvc_last_error_message(), HasSubstr("options.size: " + std::to_string(size)));
+  }
   options.size = sizeof(options) + 8;
   EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
   EXPECT_THAT(openvc_last_error_message(), HasSubstr("newer openvc.h"));
-  options.size = 0;
-  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
 }
 
 TEST_F(CInterface, ErrorMessagesBelongToTheirThread) {

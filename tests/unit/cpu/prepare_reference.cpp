@@ -124,7 +124,7 @@ class Head {
         range.max = std::max(range.max, row[c]);
         range.min = std::min(range.min, row[c]);
       }
-      codes_[c].mean = request_.numerics.centre_values ? channel_mean(range, problem_.keys) : 0.0f;
+      codes_[c].mean = request_.numerics.smooth_values ? channel_mean(range, problem_.keys) : 0.0f;
       spreads[c] = channel_spread(range, codes_[c].mean);
       widest = std::max(widest, spreads[c]);
     }

@@ -97,7 +97,7 @@ NumericOptions all_steps(int steps) {
 NumericOptions plain() {
   NumericOptions options;
   options.smooth_keys = false;
-  options.centre_values = false;
+  options.smooth_values = false;
   options.value_scale = ValueScale::per_head;
   options.tail_correction = Choice::always;
   options.max_extra_steps = 0;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "options.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <new>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "openvc/option_text.hpp"
+#include "openvc/options.hpp"
+#include "openvc/status.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace openvc::python {
+namespace {
+
+/// A value of an option as Python says it. Floats become what their shortest text reads as.
+template <class Value>
+nb::object to_python(Value value) {
+  if constexpr (std::is_enum_v<Value>) {
+    return nb::cast(value_text(value));
+  } else if constexpr (std::is_same_v<Value, float>) {
+    return nb::float_(nb::cast(number_text(value)));
+  } else {
+    return nb::cast(value);
+  }
+}
+
+template <class Enum>
+nb::tuple names(Enum enumeration) {
+  nb::list list;
+  for (const char* name : names_of(enumeration)) list.append(name);
+  return nb::tuple(list);
+}
+
+template <class Enum>
+Enum enumerator(const char* argument, nb::handle name) {
+  const auto text = nb::cast<std::string>(name);
+  const std::optional<Enum> value = enumerator_named<Enum>(text);
+  if (value) return *value;
+  throw Error(ErrorCode::invalid_value, std::string(argument) + ": '" + text + "'; expected " +
+                                            expected_enumerators<Enum>(false) + ".");
+}
+
+/// Type, allowed values and default of an option, under the names of NumericOption of _numerics.py.
+template <class Value>
+nb::dict option_row(const NumericOption<Value>& option) {
+  nb::dict row;
+  row["name"] = option.name;
+  row["values"] = nb::tuple();
+  row["least"] = row["most"] = nb::none();
+  row["expected"] = expected_values(option);
+  if constexpr (std::is_same_v<Value, bool>) {
+    row["type_name"] = "bool";
+    row["values"] = nb::make_tuple(false, true);
+    row["expected"] = "True or False";
+  } else if constexpr (std::is_same_v<Value, int>) {
+    row["type_name"] = "int";
+    nb::list values;
+    for (const int value : option.allowed.values) values.append(value);
+    row["values"] = nb::tuple(values);
+  } else if constexpr (std::is_same_v<Value, float>) {
+    row["type_name"] = "float";
+    row["least"] = option.allowed.least;
+    row["most"] = option.allowed.most;
+  } else {
+    row["type_name"] = "str";
+    row["values"] = names(Value{});
+  }
+  row["default"] = to_python(option.default_value());
+  row["unit"] = option.unit;
+  row["documentation"] = option.documentation;
+  return row;
+}
+
+nb::tuple option_rows() {
+  nb::list rows;
+  for_each_numeric_option([&](const auto& option) { rows.append(option_row(option)); });
+  return nb::tuple(rows);
+}
+
+/// `numerics` has an attribute of every name of the list.
+NumericOptions numeric_options(nb::handle numerics) {
+  NumericOptions result;
+  for_each_numeric_option([&]<class Value>(const NumericOption<Value>& option) {
+    const nb::object value = nb::getattr(numerics, option.name);
+    if constexpr (std::is_enum_v<Value>) {
+      result.*option.field = enumerator<Value>(option.name, value);
+    } else {
+      result.*option.field = nb::cast<Value>(value);
+    }
+  });
+  return result;
+}
+
+nb::dict numerics_dict(const AttentionOptions& options) {
+  nb::dict result;
+  for_each_numeric_option(
+      [&](const auto& option) { result[option.name] = to_python(options.numerics.*option.field); });
+  return result;
+}
+
+}  // namespace
+
+void bind_options(nb::module_& module) {
+  module.attr("KEY_ORDERS") = names(KeyOrder{});
+  module.attr("NUMERIC_OPTIONS") = option_rows();
+  nb::class_<AttentionOptions>(module, "AttentionOptions", "What an attention call computes.")
+      .def(
+          "__init__",
+          [](AttentionOptions* self, bool causal, std::optional<float> softmax_scale,
+             nb::handle key_order, nb::handle numerics) {
+            new (self) AttentionOptions{causal ? Mask::causal : Mask::none, softmax_scale,
+                                        enumerator<KeyOrder>("key_order", key_order),
+                                        numeric_options(numerics)};
+          },
+          "causal"_a, "softmax_scale"_a.none(), "key_order"_a, "numerics"_a)
+      .def_prop_ro("causal", [](const AttentionOptions& o) { return o.mask == Mask::causal; })
+      .def_ro("softmax_scale", &AttentionOptions::softmax_scale)
+      .def_prop_ro("key_order", [](const AttentionOptions& o) { return to_python(o.key_order); })
+      .def_prop_ro("numerics", &numerics_dict, "Value of every numeric option, by name.");
+}
+
+}  // namespace openvc::python
