@@ -12,14 +12,14 @@
 namespace openvc::numerics {
 
 /// Values that one level of the tree reduces to one.
-inline constexpr int kReductionGroup = 128;
+inline constexpr int kReductionGroup = kContract.reduction_group;
 
 /// Partial sums of a group: value i goes to lane i mod 16, in ascending order; the lanes are then
 /// added as a balanced binary tree. It is what a CUDA block does that reads 16 rows at a time.
-inline constexpr int kReductionLanes = 16;
+inline constexpr int kReductionLanes = kContract.reduction_lanes;
 
 /// Channels that one owner adds in ascending order before the balanced tree over owners.
-inline constexpr int kRowChunk = 8;
+inline constexpr int kRowChunk = kContract.row_chunk;
 
 /// Adds lanes[0..count) as a balanced binary tree; count is a power of two. Destroys `lanes`.
 OPENVC_HD constexpr float sum_balanced(float* lanes, int count) {

@@ -1,35 +1,125 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// The constants that change bits. A backend may choose its own tile sizes, stages and registers; it
-// may not choose any number of this file. docs/numerics.md explains each of them and shows the
-// measurements behind the defaults.
+#include <cstdint>
+
+// Every number that changes result bits. A backend chooses its own tiles, stages and registers; it
+// chooses none of these. docs/numerics.md explains each and shows the measurements behind it.
+//
+// The rules live in the other headers of this folder, which name the members they use
+// (kPeakCode = kContract.peak_code). Properties of the formats (E4M3, binary16, binary32) and of
+// arithmetic (ln 2) are no choice and stay with their rules.
+//
+// tests/golden holds the bytes that each version produces for a fixed sweep: a changed number, or a
+// changed rule, fails there until the version is raised.
 namespace openvc::numerics {
 
-/// Raised whenever equal inputs may give other bytes than before.
-inline constexpr int kContractVersion = 1;
+struct Contract {
+  /// Raised whenever equal inputs may give other bytes than before.
+  int version;
 
-/// Channels per head. Layouts are written in terms of this constant; other sizes are refused.
+  // Blocks and order.
+  int key_block;          ///< keys that share one update of the running row maximum
+  int query_block;        ///< consecutive queries that visit the key blocks in one order
+  int mid_window_blocks;  ///< key blocks right of a query's own at which mid-window order starts
+  int promotion_keys;     ///< keys whose products a narrow accumulator sums before binary32 does
+  int key_group;          ///< keys that packed V permutes among each other
+  int reduction_group;    ///< values that one level of a canonical sum reduces to one
+  int reduction_lanes;    ///< partial sums of such a group
+  int row_chunk;          ///< channels that one owner adds in order in a sum over a row
+
+  // Scales of Q and K.
+  int twice_log2_score_limit;   ///< scores stay below 2^(this / 2) in their accumulator
+  int max_score_exponent;       ///< scores count at most 2^this code units
+  int min_safe_exponent;        ///< magnitudes from 2^this on have squares that sum safely,
+  int max_safe_exponent;        ///< up to 2^this
+  float max_centred_magnitude;  ///< means are removed and heads rotated only below it
+
+  // Residual columns and rotation.
+  int columns_per_step;           ///< columns of one k-step: 32 bytes of a tensor-core product
+  int max_extra_steps;            ///< k-steps of residual columns of a head
+  int residual_balance;           ///< a residual is stored times 2^this, its partner times 2^-this
+  float rounding_error;           ///< relative error of an E4M3 number, RMS over an octave
+  float rotation_variance_share;  ///< rotation must go below this share of the variance without
+  int query_rotation_exponent;    ///< Q is rotated by the Hadamard matrix times 2^this,
+  int key_rotation_exponent;      ///< K times 2^this
+
+  // Probabilities.
+  int peak_code;          ///< of the largest probability of a row
+  float log_mean_ratio;   ///< ln of the mean of ExpCast over the exact exponential
+  int tail_slope_shift;   ///< tail correction: code * 2^-this
+  int tail_intercept;     ///< + this
+  int flush_samples;      ///< queries that the prediction of flushed mass looks at
+  float flush_limit;      ///< predicted flushed mass (RMS) from which on the tail is corrected
+  float logistic_linear;  ///< normal_cdf(z) = logistic(this z
+  float logistic_cubic;   ///<                          + this^3-term: logistic_linear * this * z^3)
+
+  // V.
+  float min_spread;      ///< below it a channel counts as constant
+  float min_mean_share;  ///< a mean below this share of the largest magnitude stays
+};
+
+inline constexpr Contract kContractV1{
+    .version = 1,
+
+    .key_block = 128,
+    .query_block = 256,
+    .mid_window_blocks = 4,
+    // Hopper's FP8 accumulator keeps 14 bits; two key blocks stay well inside.
+    .promotion_keys = 256,
+    // What a tensor-core accumulator fragment and the next operand exchange without a shuffle.
+    .key_group = 16,
+    // A block of threads reads 16 rows at a time; eight of them are a group, and a tile.
+    .reduction_group = 128,
+    .reduction_lanes = 16,
+    // 16 bytes of a 16-bit type: what one thread loads.
+    .row_chunk = 8,
+
+    // 2^15.5 leaves room below binary16's 65504 for rounding and for residual columns.
+    .twice_log2_score_limit = 31,
+    .max_score_exponent = 31,
+    .min_safe_exponent = -40,
+    .max_safe_exponent = 50,
+    .max_centred_magnitude = 0x1p100f,
+
+    .columns_per_step = 32,
+    .max_extra_steps = 4,
+    .residual_balance = 2,
+    .rounding_error = 0.026f,
+    .rotation_variance_share = 0.6f,
+    .query_rotation_exponent = -3,
+    .key_rotation_exponent = -4,
+
+    // The largest finite E4M3 code, 448.0: the row maximum is exact and needs no headroom.
+    .peak_code = 0x7E,
+    .log_mean_ratio = 0.0395659f,
+    .tail_slope_shift = 2,
+    .tail_intercept = 4,
+    .flush_samples = 256,
+    .flush_limit = 0.004f,
+    .logistic_linear = 1.5976f,
+    .logistic_cubic = 0.07056f,
+
+    .min_spread = 0x1p-110f,
+    .min_mean_share = 1.0f / 16.0f,
+};
+
+/// The contract of this build.
+inline constexpr Contract kContract = kContractV1;
+inline constexpr int kContractVersion = kContract.version;
+
+/// Channels per head. Other sizes are refused.
 inline constexpr int kHeadDim = 128;
 
-/// Keys that share one update of the running row maximum. It moves the points where rows are
-/// rescaled and hence the rounding of probabilities, so it belongs to the contract.
-inline constexpr int kKeyBlock = 128;
-
-/// Queries that share one traversal order of the key blocks. Two thread blocks of 128 rows can then
-/// share every key and value tile that they load.
-inline constexpr int kQueryBlock = 256;
-
-/// Key blocks to the right of a query's own block at which mid-window traversal starts.
-inline constexpr int kMidWindowBlocks = 4;
-
-/// One tensor-core k-step: 32 bytes of the contraction dimension.
-inline constexpr int kColumnsPerStep = 32;
+// Names of the numbers that many rules share.
+inline constexpr int kKeyBlock = kContract.key_block;
+inline constexpr int kQueryBlock = kContract.query_block;
+inline constexpr int kMidWindowBlocks = kContract.mid_window_blocks;
+inline constexpr int kPromotionKeys = kContract.promotion_keys;
+inline constexpr int kColumnsPerStep = kContract.columns_per_step;
+inline constexpr int kMaxExtraSteps = kContract.max_extra_steps;
 
 /// A residual channel takes two columns, q_lo x k_hi and q_hi x k_lo.
 inline constexpr int kResidualChannelsPerStep = kColumnsPerStep / 2;
-
-/// Largest number of extra k-steps of a head (64 channels).
-inline constexpr int kMaxExtraSteps = 4;
 
 }  // namespace openvc::numerics

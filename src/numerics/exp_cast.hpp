@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "numerics/bits.hpp"
+#include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
 #include "numerics/half.hpp"
 
@@ -16,7 +17,8 @@ namespace openvc::numerics {
 
 /// Code of the largest probability of a row: the largest finite code, 448.0. The row maximum is
 /// exact, so no headroom is needed, and six codes more at the top are six codes less of tail lost.
-inline constexpr int kPeakCode = kE4m3MaxCode;
+inline constexpr int kPeakCode = kContract.peak_code;
+static_assert(kPeakCode <= kE4m3MaxCode);
 
 /// Byte of a NaN score, and of a score so far above its row's maximum that no code is left: both
 /// are faults that must stay visible. It is the low byte of the canonical binary16 NaN, 0x7FFF,
@@ -28,7 +30,7 @@ inline constexpr int kUnitCode = kE4m3One;
 
 /// Natural logarithm of the mean of decoded(code) / 2^((x - kUnitCode) / 8) for x uniform over an
 /// octave: rounding in the code domain overestimates on average (a chord lies above 2^x).
-inline constexpr float kLogMeanRatio = 0.0395659f;
+inline constexpr float kLogMeanRatio = kContract.log_mean_ratio;
 
 /// ceil(x) for |x| < 2^31.
 OPENVC_HD constexpr float ceil_to_integer(float x) {
@@ -98,8 +100,8 @@ OPENVC_HD constexpr std::uint8_t exp_cast(float score, float offset) {
 /// two octaves later. `code` is the rounded, unclamped code: the GPU recipe rounds twice, and so
 /// does this.
 OPENVC_HD constexpr std::int32_t correct_tail(std::int32_t code) {
-  constexpr std::int32_t kSlopeShift = 2;
-  constexpr std::int32_t kIntercept = 4;
+  constexpr std::int32_t kSlopeShift = kContract.tail_slope_shift;
+  constexpr std::int32_t kIntercept = kContract.tail_intercept;
   // Floor division and remainder of a possibly negative code.
   const std::int32_t quotient = code >> kSlopeShift;
   const std::int32_t rest = code - quotient * (1 << kSlopeShift);

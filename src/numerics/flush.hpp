@@ -22,10 +22,10 @@
 namespace openvc::numerics {
 
 /// Queries that are looked at, evenly spaced.
-inline constexpr int kFlushSamples = 256;
+inline constexpr int kFlushSamples = kContract.flush_samples;
 
 /// Flushed mass, RMS over queries, beyond which the tail correction is worth its time.
-inline constexpr float kFlushLimit = 0.004f;
+inline constexpr float kFlushLimit = kContract.flush_limit;
 
 OPENVC_HD constexpr int flush_sample_count(std::int64_t queries) {
   return queries < kFlushSamples ? static_cast<int>(queries) : kFlushSamples;
@@ -58,8 +58,8 @@ OPENVC_HD constexpr float exp_nats(float x) {
 
 /// Cumulative distribution of the standard normal, within 2e-4 (logistic approximation).
 OPENVC_HD constexpr float normal_cdf(float z) {
-  constexpr float kLinear = 1.5976f;
-  constexpr float kCubic = 0.07056f;
+  constexpr float kLinear = kContract.logistic_linear;
+  constexpr float kCubic = kContract.logistic_cubic;
   return 1.0f / (1.0f + exp_nats(-z * (kLinear + kCubic * z * z)));
 }
 

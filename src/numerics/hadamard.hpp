@@ -8,8 +8,8 @@ namespace openvc::numerics {
 
 /// The normalised Hadamard matrix is H / sqrt(128). Q and K are multiplied by H times these powers
 /// of two instead, whose product is 1/128: scores are unchanged and no rounding is added.
-inline constexpr float kQueryRotationScale = 0x1p-3f;
-inline constexpr float kKeyRotationScale = 0x1p-4f;
+inline constexpr float kQueryRotationScale = exp2_int(kContract.query_rotation_exponent);
+inline constexpr float kKeyRotationScale = exp2_int(kContract.key_rotation_exponent);
 static_assert(kQueryRotationScale * kKeyRotationScale * static_cast<float>(kHeadDim) == 1.0f);
 
 /// In-place Walsh-Hadamard transform of one row in natural order, strides 1, 2, 4, ... 64.

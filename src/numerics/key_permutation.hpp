@@ -2,6 +2,7 @@
 #pragma once
 
 #include "numerics/bits.hpp"
+#include "numerics/contract.hpp"
 
 // Order of the keys inside a group of 16 in packed V.
 //
@@ -14,7 +15,7 @@
 //   key   0  1  8  9 | 2  3 10 11  | 4  5 12 13 |  6  7 14 15
 namespace openvc::numerics {
 
-inline constexpr int kKeyGroup = 16;
+inline constexpr int kKeyGroup = kContract.key_group;
 
 /// Position in packed V of the key at position `key` of its sequence.
 OPENVC_HD constexpr int slot_of_key(int key) {

@@ -18,7 +18,8 @@ namespace openvc::numerics {
 
 /// Variance of the relative error of a product of two E4M3 numbers: rounding to three mantissa bits
 /// leaves a relative error of 0.026 (RMS over an octave) in each factor.
-inline constexpr float kProductErrorVariance = 2.0f * 0.026f * 0.026f;
+inline constexpr float kProductErrorVariance =
+    2.0f * kContract.rounding_error * kContract.rounding_error;
 
 /// Numbers of extra k-steps that the main loops are built for: 0, 1, 2, 4.
 inline constexpr int kExtraStepChoices = 4;
@@ -28,7 +29,7 @@ inline constexpr int kExtraStepChoices = 4;
 
 /// Rotation is worth it below this share of the predicted variance without it. The prediction is
 /// less certain than that of residual columns: a looser rule hurts some captured heads.
-inline constexpr float kRotationVarianceShare = 0.6f;
+inline constexpr float kRotationVarianceShare = kContract.rotation_variance_share;
 
 inline constexpr int kMaxResidualChannels = kMaxExtraSteps * kResidualChannelsPerStep;
 

@@ -23,7 +23,7 @@ namespace openvc::numerics {
 
 /// A residual is at most 2^-4 of its value. Multiplying it by 2^kResidualBalance and dividing its
 /// partner in the other tensor by the same keeps both inside E4M3's normal range.
-inline constexpr int kResidualBalance = 2;
+inline constexpr int kResidualBalance = kContract.residual_balance;
 
 /// x * multiplier rounded to E4M3, with its decoded value and what the rounding left.
 struct Quantized {

@@ -22,24 +22,24 @@ inline constexpr float kNatsPerCodeUnit = 0.0866433975699932f;
 /// Scores are summed in binary16 (limit 65504). Cauchy-Schwarz bounds every partial sum by the
 /// product of the row norms; 2^15.5 leaves room for E4M3 rounding of both factors ((1 + 2^-4)^2),
 /// for the residual columns (1 + 2 2^-4) and for the rounding of the sum itself.
-inline constexpr int kTwiceLog2ScoreLimit = 31;
+inline constexpr int kTwiceLog2ScoreLimit = kContract.twice_log2_score_limit;
 static_assert(46341.0 * 1.0625 * 1.0625 * 1.125 * 1.01 < 65504.0, "2^15.5 with all growth");
 
 /// Beyond 2^31 the smallest non-zero difference of two scores is worth more than 126 codes: the
 /// softmax is one-hot and a larger exponent changes nothing. (A score is a sum of products of two
 /// E4M3 numbers, multiples of 2^-18, so differences are too.)
-inline constexpr int kMaxScoreExponent = 31;
+inline constexpr int kMaxScoreExponent = kContract.max_score_exponent;
 
 /// Exponents that a multiplier may have: with a mantissa in [1, 4) it stays a normal number.
 inline constexpr int kMinMultiplierExponent = kFloatMinNormalExponent;
 inline constexpr int kMaxMultiplierExponent = kFloatMaxExponent - 1;
 
 /// Magnitudes whose squares sum safely in binary32; outside, norms are bounded through the maximum.
-inline constexpr int kMinSafeExponent = -40;
-inline constexpr int kMaxSafeExponent = 50;
+inline constexpr int kMinSafeExponent = kContract.min_safe_exponent;
+inline constexpr int kMaxSafeExponent = kContract.max_safe_exponent;
 
 /// Means are removed only below this magnitude, where sums and differences cannot overflow.
-inline constexpr float kMaxCentredMagnitude = 0x1p100f;
+inline constexpr float kMaxCentredMagnitude = kContract.max_centred_magnitude;
 
 /// Largest magnitude of a tensor's head and its largest row norm, from the statistics pass.
 struct Extent {

@@ -27,12 +27,12 @@ struct ChannelCode {
 
 /// Below this spread a channel counts as constant. From here on 448 / spread and spread / 448 are
 /// normal numbers.
-inline constexpr float kMinSpread = 0x1p-110f;
+inline constexpr float kMinSpread = kContract.min_spread;
 
 /// A mean below this share of the channel's largest magnitude stays. Shifting 16-bit inputs by a
 /// fraction of their rounding step correlates the rounding errors of a channel, which costs more
 /// than so small a mean does (docs/numerics.md section 4).
-inline constexpr float kMinMeanShare = 1.0f / 16.0f;
+inline constexpr float kMinMeanShare = kContract.min_mean_share;
 
 /// Mean of a channel that is worth removing; zero if it is small or removing it could overflow.
 /// tokens < 2^27.
