@@ -53,6 +53,7 @@ void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {
     return TensorView{buffer.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
   };
   schedule::PrepareRequest request;
+  request.format = cuda::sm90::kPackedFormat;
   request.q = view(q);
   request.k = view(k);
   request.v = view(v);

@@ -94,7 +94,8 @@ struct Prepared {
                                      .v = view(v, p.keys),
                                      .problem = p,
                                      .softmax_scale = c.softmax_scale,
-                                     .with_log_sum_exp = c.log_sum_exp};
+                                     .with_log_sum_exp = c.log_sum_exp,
+                                     .format = cuda::sm90::kPackedFormat};
     request.numerics.max_extra_steps = c.max_extra_steps;
     request.numerics.score_error_target = c.score_error_target;
     request.numerics.tail_correction = c.tail;
@@ -105,8 +106,7 @@ struct Prepared {
                   (schedule::kSectionAlignment -
                    reinterpret_cast<std::uintptr_t>(storage.data()) % schedule::kSectionAlignment) %
                       schedule::kSectionAlignment;
-    std::vector<HeadPlan> plans(p.batch_heads());
-    cpu::prepare(request, block, plans, *cpu::shared_pool(0));
+    cpu::prepare(request, block, *cpu::shared_pool(0));
     host.data = block;
     check(cudaMalloc(&device_data, host.layout.bytes), "allocating prepared inputs");
     check(cudaMemcpy(device_data, block, host.layout.bytes, cudaMemcpyHostToDevice), "copying");

@@ -22,6 +22,7 @@
 #include "cuda/host/check.hpp"
 #include "cuda/host/nvml.hpp"
 #include "cuda/prepare/prepare.hpp"
+#include "cuda/sm90/launch.hpp"
 #include "numerics/repair.hpp"
 
 namespace {
@@ -94,6 +95,7 @@ void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, 
     return TensorView{buffer.get(), kType, {DeviceType::cuda, 0}, shape, contiguous_strides(shape)};
   };
   schedule::PrepareRequest request;
+  request.format = cuda::sm90::kPackedFormat;
   request.q = view(q);
   request.k = view(k);
   request.v = view(v);
@@ -106,10 +108,10 @@ void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, 
   const Buffer block(layout.bytes);
   const Buffer workspace(prepare::workspace_bytes(request));
   prepare::launch(request, block.get(), workspace.get(), nullptr);
-  std::vector<HeadPlan> plans(static_cast<std::size_t>(heads));
-  prepare::read_plans(request, workspace.get(), plans, nullptr);
   std::int64_t steps = 0;
-  for (const HeadPlan& plan : plans) steps += plan.extra_steps;
+  for (const numerics::HeadPlan& plan : prepare::read_plans(request, workspace.get(), nullptr)) {
+    steps += plan.scores.extra_steps;
+  }
   // Columns are written for the steps of a head, 32 bytes a step, token and tensor.
   const auto planned = static_cast<double>(options.steps * heads - steps);
   const double skipped = planned * 2.0 * static_cast<double>(tokens * numerics::kColumnsPerStep);

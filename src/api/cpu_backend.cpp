@@ -32,12 +32,13 @@ std::string refusal(const schedule::PrepareRequest&) { return {}; }
 
 void prepare(const schedule::PrepareRequest& request, const Execution& execution,
              Prepared::Impl& prepared) {
-  prepared.memory_bytes = schedule::prepared_layout(request).bytes;
+  schedule::PrepareRequest formatted = request;
+  formatted.format = cpu::kPackedFormat;
+  prepared.memory_bytes = schedule::prepared_layout(formatted).bytes;
   prepared.memory = allocate(prepared.memory_bytes);
-  prepared.view = schedule::prepared_view(request, prepared.memory.get());
-  prepared.plans.resize(static_cast<std::size_t>(request.problem.batch_heads()));
-  cpu::prepare(request, prepared.memory.get(), prepared.plans,
-               *cpu::shared_pool(execution.threads));
+  prepared.view = schedule::prepared_view(formatted, prepared.memory.get());
+  prepared.plans = numerics::summaries(
+      cpu::prepare(formatted, prepared.memory.get(), *cpu::shared_pool(execution.threads)));
 }
 
 void run(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,

@@ -26,7 +26,7 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
   constexpr std::int64_t kChannels = numerics::kHeadDim;
   constexpr std::int64_t kColumns = numerics::kColumnsPerStep;
   const std::int64_t bh = problem.batch_heads();
-  const std::int64_t queries = problem.padded_queries();
+  const std::int64_t queries = layout.query_rows;
   const std::int64_t keys = problem.padded_keys();
   const std::int64_t steps = view.max_extra_steps;
 
@@ -48,11 +48,11 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
   add_codes("query_codes", layout.query_codes, {bh, queries, kChannels});
   add_codes("key_codes", layout.key_codes, {bh, keys, kChannels});
   add_codes("value_codes", layout.value_codes,
-            {bh, problem.padded_key_blocks(), schedule::kValueRows, numerics::kKeyBlock});
+            {bh, problem.padded_key_blocks(), layout.value_rows(), numerics::kKeyBlock});
   add_codes("query_columns", layout.query_columns, {steps, bh, queries, kColumns});
   add_codes("key_columns", layout.key_columns, {steps, bh, keys, kColumns});
   // [.., 0] score exponent, 1 extra steps, 2 tail correction, 3 unused.
-  add("head_rules", "uint8", 1, layout.head_rules, {bh, sizeof(schedule::HeadRule)});
+  add("head_rules", "uint8", 1, layout.head_rules, {bh, sizeof(numerics::HeadRule)});
   add_floats("value_scales", layout.value_scales, {bh, kChannels});
   add_floats("value_means", layout.value_means, {bh, kChannels});
   if (view.with_log_sum_exp) {

@@ -42,22 +42,22 @@ void prepare(const schedule::PrepareRequest& request, const Execution& execution
              Prepared::Impl& prepared) {
   auto state = std::make_shared<Preparation>();
   state->request = request;
-  const std::size_t block_bytes = schedule::prepared_layout(request).bytes;
+  state->request.format = cuda::sm90::kPackedFormat;
+  const std::size_t block_bytes = schedule::prepared_layout(state->request).bytes;
   prepared.memory_bytes = block_bytes + cuda::prepare::workspace_bytes(request);
   prepared.memory = cuda::allocate(prepared.memory_bytes, request.q.device.index, execution);
-  prepared.view = schedule::prepared_view(request, prepared.memory.get());
+  prepared.view = schedule::prepared_view(state->request, prepared.memory.get());
   state->workspace = prepared.memory.get() + block_bytes;
   state->stream = execution.stream;
-  cuda::prepare::launch(request, prepared.memory.get(), state->workspace, execution.stream);
+  cuda::prepare::launch(state->request, prepared.memory.get(), state->workspace, execution.stream);
   prepared.state = std::move(state);
 }
 
 std::vector<HeadPlan> read_plans(const Prepared::Impl& prepared) {
   const auto& state = *static_cast<const Preparation*>(prepared.state.get());
   const cuda::DeviceGuard guard(prepared.device.index);
-  std::vector<HeadPlan> plans(static_cast<std::size_t>(prepared.view.problem.batch_heads()));
-  cuda::prepare::read_plans(state.request, state.workspace, plans, state.stream);
-  return plans;
+  return numerics::summaries(
+      cuda::prepare::read_plans(state.request, state.workspace, state.stream));
 }
 
 void run(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,

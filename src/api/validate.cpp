@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "numerics/contract.hpp"
-#include "numerics/plan.hpp"
+#include "numerics/plan_scores.hpp"
 #include "openvc/option_text.hpp"
 
 namespace openvc::api {

@@ -223,7 +223,7 @@ class AttentionRun {
         {.scores = space.scores.data(),
          .block_max = space.block_max,
          .used_keys = used,
-         .rule = sections_.probability_rule(task.bh),
+         .rule = sections_.head_rule(task.bh),
          .has_nan = block.has_nan || space.query_has_nan[static_cast<std::size_t>(g)] != 0,
          .repair = repair,
          .rows = &space.rows,

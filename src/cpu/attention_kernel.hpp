@@ -59,7 +59,7 @@ struct CastTask {
   const float* scores = nullptr;     // (used_keys, group)
   const float* block_max = nullptr;  // (group)
   int used_keys = 0;
-  numerics::ProbabilityRule rule{};
+  numerics::HeadRule rule{};
   bool has_nan = false;  // a score may be NaN
   bool repair = false;   // neither raises the maximum nor adds to the sum
   RowStates* rows = nullptr;

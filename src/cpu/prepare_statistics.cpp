@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "cpu/load_row.hpp"
 #include "cpu/row_kernels.hpp"
 #include "cpu/row_tile.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
+#include "numerics/flush.hpp"
+#include "numerics/plan_scores.hpp"
 
 namespace openvc::cpu {
 namespace {
@@ -18,6 +21,16 @@ namespace {
 using numerics::Extent;
 using numerics::kHeadDim;
 static_assert(RowTile::kRows == numerics::kReductionGroup, "one tile is one canonical group");
+
+/// Heads whose partial sums are held together. More of them keep all threads busy on short
+/// sequences; fewer bound the memory, which is proportional to their tokens.
+std::int64_t heads_per_round(const schedule::Problem& problem) {
+  constexpr std::int64_t kTokensPerRound = std::int64_t{1} << 19;
+  constexpr std::int64_t kMinHeads = 4;
+  const std::int64_t tokens = std::max(problem.queries, problem.keys);
+  return std::clamp(kTokensPerRound / tokens, kMinHeads,
+                    std::max(kMinHeads, problem.batch_heads()));
+}
 
 /// Partial sums of all groups of some heads: [head][group][kHeadDim].
 class PartialSums {
@@ -83,7 +96,7 @@ class StatisticsPass {
     }
   }
 
-  void finish(std::int64_t head, HeadStatistics& result) {
+  void finish(std::int64_t head, numerics::HeadStatistics& result) {
     numerics::ScoreStatistics& scores = result.scores;
     std::copy_n(query_squares_.reduce(head), kHeadDim, scores.query_squares);
     std::copy_n(key_sums_.reduce(head), kHeadDim, scores.key_sums);
@@ -93,21 +106,47 @@ class StatisticsPass {
     }
     std::uint32_t magnitude = 0;
     const float* sums = value_sums_.reduce(head);
-    for (int c = 0; c < kHeadDim; ++c) result.values[static_cast<std::size_t>(c)].sum = sums[c];
+    for (int c = 0; c < kHeadDim; ++c) result.values[c].sum = sums[c];
     for (std::int64_t g = 0; g < key_groups_; ++g) {
       merge(scores.key, key_extents_[static_cast<std::size_t>(head * key_groups_ + g)]);
       magnitude =
           std::max(magnitude, value_magnitudes_[static_cast<std::size_t>(head * key_groups_ + g)]);
       for (int c = 0; c < kHeadDim; ++c) {
-        numerics::ChannelRange& range = result.values[static_cast<std::size_t>(c)];
+        numerics::ChannelRange& range = result.values[c];
         range.max = std::max(range.max, value_max_.group(head, g)[c]);
         range.min = std::min(range.min, value_min_.group(head, g)[c]);
       }
     }
     result.values_finite = magnitude < numerics::kFloatInfinityBits;
+    sample_flush(first_head_ + head, result);
   }
 
  private:
+  /// Equal lengths are taken for self-attention.
+  void sample_flush(std::int64_t bh, numerics::HeadStatistics& result) const {
+    const schedule::Problem& problem = request_.problem;
+    float means[kHeadDim];
+    numerics::plan_key_means(result.scores, problem.keys, request_.numerics, means);
+    const bool has_own_key = problem.queries == problem.keys;
+    const std::int64_t b = bh / problem.heads;
+    const std::int64_t h = bh % problem.heads;
+    numerics::FlushSamples& samples = result.flush;
+    samples.count = numerics::flush_sample_count(problem.queries);
+    for (int i = 0; i < samples.count; ++i) {
+      const std::int64_t token = numerics::flush_sample_query(i, problem.queries);
+      float query[kHeadDim];
+      load_row(request_.q, b, token, h, query);
+      samples.query_squares[i] = row_dot(query, query);
+      samples.own_scores[i] = -numerics::infinity();
+      if (has_own_key) {
+        float key[kHeadDim];
+        load_row(request_.k, b, token, h, key);
+        subtract_from_rows(key, 1, means);
+        samples.own_scores[i] = row_dot(query, key);
+      }
+    }
+  }
+
   void load(RowTile& tile, const TensorView& tensor, std::int64_t head, std::int64_t group,
             int count) const {
     const std::int64_t bh = first_head_ + head;
@@ -159,16 +198,20 @@ class StatisticsPass {
 
 }  // namespace
 
-std::vector<HeadStatistics> collect_statistics(const schedule::PrepareRequest& request,
-                                               std::int64_t first_head, std::int64_t count,
-                                               ThreadPool& pool) {
-  StatisticsPass pass(request, first_head, count, pool.size());
-  pool.parallel_for(count * pass.tasks_per_head(),
-                    [&pass](std::int64_t task, int worker) { pass.run(task, worker); });
-  std::vector<HeadStatistics> statistics(static_cast<std::size_t>(count));
-  pool.parallel_for(count, [&pass, &statistics](std::int64_t head, int) {
-    pass.finish(head, statistics[static_cast<std::size_t>(head)]);
-  });
+std::vector<numerics::HeadStatistics> collect_statistics(const schedule::PrepareRequest& request,
+                                                         ThreadPool& pool) {
+  const std::int64_t heads = request.problem.batch_heads();
+  std::vector<numerics::HeadStatistics> statistics(static_cast<std::size_t>(heads));
+  const std::int64_t per_round = heads_per_round(request.problem);
+  for (std::int64_t first = 0; first < heads; first += per_round) {
+    const std::int64_t count = std::min(per_round, heads - first);
+    StatisticsPass pass(request, first, count, pool.size());
+    pool.parallel_for(count * pass.tasks_per_head(),
+                      [&pass](std::int64_t task, int worker) { pass.run(task, worker); });
+    pool.parallel_for(count, [&](std::int64_t head, int) {
+      pass.finish(head, statistics[static_cast<std::size_t>(first + head)]);
+    });
+  }
   return statistics;
 }
 

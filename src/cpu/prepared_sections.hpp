@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "numerics/contract.hpp"
-#include "numerics/online_softmax.hpp"
+#include "numerics/head_rule.hpp"
 #include "schedule/prepared_layout.hpp"
 
 namespace openvc::cpu {
@@ -17,54 +17,41 @@ class PreparedSections {
   explicit PreparedSections(const schedule::PreparedView& view) : view_(view) {}
 
   [[nodiscard]] const std::uint8_t* query_row(std::int64_t bh, std::int64_t query) const {
-    return codes(view_.layout.query_codes) +
-           (bh * view_.problem.padded_queries() + query) * numerics::kHeadDim;
+    return codes(view_.layout.query_at(bh, query));
   }
   [[nodiscard]] const std::uint8_t* query_columns(int step, std::int64_t bh,
                                                   std::int64_t query) const {
-    const std::int64_t plane = step * view_.problem.batch_heads() + bh;
-    return codes(view_.layout.query_columns) +
-           (plane * view_.problem.padded_queries() + query) * numerics::kColumnsPerStep;
+    return codes(view_.layout.query_columns_at(step, bh, query));
   }
   [[nodiscard]] const std::uint8_t* key_row(std::int64_t bh, std::int64_t key) const {
-    return codes(view_.layout.key_codes) +
-           (bh * view_.problem.padded_keys() + key) * numerics::kHeadDim;
+    return codes(view_.layout.key_at(bh, key));
   }
   [[nodiscard]] const std::uint8_t* key_columns(int step, std::int64_t bh, std::int64_t key) const {
-    const std::int64_t plane = step * view_.problem.batch_heads() + bh;
-    return codes(view_.layout.key_columns) +
-           (plane * view_.problem.padded_keys() + key) * numerics::kColumnsPerStep;
+    return codes(view_.layout.key_columns_at(step, bh, key));
   }
-  /// kHeadDim rows of kKeyBlock codes, then the weight rows.
+  /// kHeadDim rows of kKeyBlock codes, then the rows of ones.
   [[nodiscard]] const std::uint8_t* value_block(std::int64_t bh, std::int64_t key_block) const {
-    return codes(view_.layout.value_codes) +
-           schedule::value_block_offset(view_.problem, bh, key_block);
+    return codes(view_.layout.value_block_at(bh, key_block));
   }
-  [[nodiscard]] schedule::HeadRule head_rule(std::int64_t bh) const {
-    schedule::HeadRule rule;
-    std::memcpy(&rule,
-                view_.data + view_.layout.head_rules + static_cast<std::size_t>(bh) * sizeof(rule),
-                sizeof(rule));
+  [[nodiscard]] numerics::HeadRule head_rule(std::int64_t bh) const {
+    numerics::HeadRule rule;
+    std::memcpy(&rule, view_.data + view_.layout.head_rule_at(bh), sizeof(rule));
     return rule;
-  }
-  [[nodiscard]] numerics::ProbabilityRule probability_rule(std::int64_t bh) const {
-    const schedule::HeadRule rule = head_rule(bh);
-    return {.score_exponent = rule.score_exponent, .tail_correction = rule.tail_correction != 0};
   }
   /// Columns of the contraction of Q and K.
   [[nodiscard]] int columns(std::int64_t bh) const {
     return numerics::kHeadDim + head_rule(bh).extra_steps * numerics::kColumnsPerStep;
   }
   [[nodiscard]] const float* value_scales(std::int64_t bh) const {
-    return floats(view_.layout.value_scales) + bh * numerics::kHeadDim;
+    return floats(view_.layout.value_scales_at(bh));
   }
   [[nodiscard]] const float* value_means(std::int64_t bh) const {
-    return floats(view_.layout.value_means) + bh * numerics::kHeadDim;
+    return floats(view_.layout.value_means_at(bh));
   }
   /// Null unless the inputs were prepared for the log-sum-exp.
   [[nodiscard]] const float* smoothing_shifts(std::int64_t bh) const {
     if (!view_.with_log_sum_exp) return nullptr;
-    return floats(view_.layout.smoothing_shifts) + bh * view_.problem.queries;
+    return floats(view_.layout.smoothing_shift_at(bh, 0));
   }
 
  private:

@@ -8,8 +8,9 @@
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/exp_cast.hpp"
-#include "numerics/plan.hpp"
+#include "numerics/plan_scores.hpp"
 #include "numerics/score_scale.hpp"
+#include "numerics/statistics.hpp"
 #include "openvc/options.hpp"
 
 // Predicts how much softmax mass plain ExpCast flushes to zero, which decides on the tail
@@ -135,6 +136,31 @@ OPENVC_HD inline float flush_rms(float* flushes, int count) {
 OPENVC_HD constexpr bool wants_tail_correction(Choice choice, float predicted_flush) {
   if (choice == Choice::automatic) return predicted_flush > kFlushLimit;
   return choice == Choice::always;
+}
+
+/// Prediction of the mass that ExpCast flushes, and what its correction costs.
+OPENVC_HD constexpr Prediction predict_probability_flush(float flush, bool tail_correction) {
+  return {flush, tail_correction ? kTailCorrectionCost : 0.0f};
+}
+
+/// The part of a head's plan that concerns probabilities; the means of K must be planned.
+OPENVC_HD inline void plan_probabilities(const HeadStatistics& statistics, std::int64_t queries,
+                                         std::int64_t keys, float softmax_scale,
+                                         const NumericOptions& options, HeadPlan& plan) {
+  float rms = 0.0f;
+  if (statistics.scores.query.finite() && statistics.scores.key.finite()) {
+    const FlushModel model =
+        flush_model(statistics.scores, plan.key_means, queries, keys, softmax_scale);
+    const FlushSamples& samples = statistics.flush;
+    float flushes[kFlushSamples] = {};
+    for (int i = 0; i < samples.count; ++i) {
+      flushes[i] = row_flush(model, samples.query_squares[i], samples.own_scores[i]);
+    }
+    rms = flush_rms(flushes, samples.count);
+  }
+  const bool corrected = wants_tail_correction(options.tail_correction, rms);
+  plan.tail_correction = corrected ? 1 : 0;
+  plan.probability_flush = predict_probability_flush(rms, corrected);
 }
 
 }  // namespace openvc::numerics

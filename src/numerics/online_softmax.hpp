@@ -6,21 +6,12 @@
 #include "numerics/bits.hpp"
 #include "numerics/exp_cast.hpp"
 #include "numerics/half.hpp"
+#include "numerics/head_rule.hpp"
 #include "numerics/score_scale.hpp"
 
 // State of one row while it walks over the key blocks. Scores arrive as binary16 values that count
 // 2^score_exponent code units; masked scores are -inf.
 namespace openvc::numerics {
-
-/// How a head turns scores into probability codes. Decided by the preparation, per head.
-struct ProbabilityRule {
-  int score_exponent = 0;
-  bool tail_correction = false;
-
-  /// Scores beyond the range in which binary16 holds integer offsets (norm product > 2^15.5 code
-  /// units). The maximum is then subtracted before the scores are scaled.
-  [[nodiscard]] OPENVC_HD constexpr bool wide() const { return score_exponent > 0; }
-};
 
 struct RowState {
   float row_max = -infinity();  // running maximum, binary16 value
@@ -30,8 +21,7 @@ struct RowState {
 
 /// Raises the running maximum to that of the next block and returns the factor by which everything
 /// accumulated so far must be multiplied (exactly 1 where nothing changed).
-OPENVC_HD constexpr float raise_row_max(RowState& row, float block_max,
-                                        const ProbabilityRule& rule) {
+OPENVC_HD constexpr float raise_row_max(RowState& row, float block_max, const HeadRule& rule) {
   if (!(block_max > row.row_max)) return 1.0f;
   const bool first = row.row_max == -infinity();
   row.row_max = block_max;
@@ -46,7 +36,7 @@ OPENVC_HD constexpr float raise_row_max(RowState& row, float block_max,
 
 /// Code of one score relative to the row's maximum.
 OPENVC_HD constexpr std::uint8_t probability_code(float score, const RowState& row,
-                                                  const ProbabilityRule& rule) {
+                                                  const HeadRule& rule) {
   float x = score;
   float offset = row.offset;
   if (rule.wide()) {
@@ -57,7 +47,7 @@ OPENVC_HD constexpr std::uint8_t probability_code(float score, const RowState& r
     }
     offset = static_cast<float>(kPeakCode);
   }
-  return rule.tail_correction ? exp_cast_tail(x, offset) : exp_cast(x, offset);
+  return rule.tail_correction != 0 ? exp_cast_tail(x, offset) : exp_cast(x, offset);
 }
 
 /// Natural logarithm of the sum over keys of exp(softmax_scale q.k), given `log_sum` = ln(row.sum).

@@ -64,7 +64,7 @@ OPENVC_HD constexpr bool needs_scaled_shift(float dot, int excess_exponent) {
 
 /// The same shift in steps of 2^excess_exponent nats. `scaled_dot` is that of the query and the
 /// means, both times the multipliers of their tensors; its unit is `shift_unit` of those steps in
-/// code units (ScoreDecision).
+/// code units (ScorePlan).
 OPENVC_HD constexpr float scaled_smoothing_shift(float scaled_dot, float shift_unit) {
   return with_canonical_nan(scaled_dot * shift_unit * kNatsPerCodeUnit);
 }

@@ -5,6 +5,7 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
+#include "numerics/statistics.hpp"
 
 // Power-of-two scales of Q and K.
 //
@@ -40,19 +41,6 @@ inline constexpr int kMaxSafeExponent = kContract.max_safe_exponent;
 
 /// Means are removed only below this magnitude, where sums and differences cannot overflow.
 inline constexpr float kMaxCentredMagnitude = kContract.max_centred_magnitude;
-
-/// Largest magnitude of a tensor's head and its largest row norm, from the statistics pass.
-struct Extent {
-  std::uint32_t magnitude_bits = 0;  // max over all elements of magnitude_bits(x)
-  float row_sum_squares = 0.0f;      // max over rows, row_sum_squares()
-
-  [[nodiscard]] OPENVC_HD constexpr bool finite() const {
-    return magnitude_bits < kFloatInfinityBits;
-  }
-  [[nodiscard]] OPENVC_HD constexpr float magnitude() const {
-    return float_from_bits(magnitude_bits);
-  }
-};
 
 /// Whether sums of squares of such magnitudes neither overflow nor lose their value to subnormals.
 OPENVC_HD constexpr bool has_safe_squares(const Extent& extent) {

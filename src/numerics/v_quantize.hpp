@@ -6,16 +6,12 @@
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
+#include "numerics/head_plan.hpp"
 #include "numerics/score_scale.hpp"
+#include "numerics/statistics.hpp"
+#include "openvc/options.hpp"
 
 namespace openvc::numerics {
-
-/// Statistics of one channel of V over all tokens of a head.
-struct ChannelRange {
-  float sum = 0.0f;  // canonical order
-  float max = -infinity();
-  float min = infinity();
-};
 
 /// Affine code of one channel: v ~ mean + scale * e4m3. The mean returns in the epilogue for free,
 /// because the weights of a row sum to one; without it a truncating accumulator stays unbiased.
@@ -57,6 +53,30 @@ OPENVC_HD constexpr ChannelCode channel_code(float mean, float spread, bool fini
   if (!finite) return {quiet_nan(), quiet_nan(), quiet_nan()};
   if (spread < kMinSpread) return {mean, 0.0f, 0.0f};
   return {mean, spread / kE4m3Max, kE4m3Max / spread};
+}
+
+/// Prediction of V's rounding: an E4M3 number about the removed mean.
+OPENVC_HD constexpr Prediction predict_value_rounding() { return {kContract.rounding_error, 0.0f}; }
+
+/// The part of a head's plan that concerns V.
+OPENVC_HD constexpr void plan_values(const HeadStatistics& statistics, std::int64_t keys,
+                                     const NumericOptions& options, HeadPlan& plan) {
+  float spreads[kHeadDim] = {};
+  float largest = 0.0f;
+  for (int c = 0; c < kHeadDim; ++c) {
+    const ChannelRange& range = statistics.values[c];
+    plan.value_means[c] = options.smooth_values ? channel_mean(range, keys) : 0.0f;
+    spreads[c] = channel_spread(range, plan.value_means[c]);
+    if (spreads[c] > largest) largest = spreads[c];
+  }
+  for (int c = 0; c < kHeadDim; ++c) {
+    const float spread = options.value_scale == ValueScale::per_head ? largest : spreads[c];
+    const ChannelCode code = channel_code(plan.value_means[c], spread, statistics.values_finite);
+    plan.value_means[c] = code.mean;
+    plan.value_scales[c] = code.scale;
+    plan.value_multipliers[c] = code.multiplier;
+  }
+  plan.value_rounding = predict_value_rounding();
 }
 
 /// Position of v on the channel's E4M3 grid, before rounding.

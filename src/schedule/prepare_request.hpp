@@ -20,11 +20,12 @@ struct PrepareRequest {
   float softmax_scale = 1.0f;
   NumericOptions numerics{};
   bool with_log_sum_exp = false;
+  PackedFormat format{};  // of the backend that reads the result
 };
 
 constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {
   return prepared_layout(request.problem, request.numerics.max_extra_steps,
-                         request.with_log_sum_exp);
+                         request.with_log_sum_exp, request.format);
 }
 
 /// What a preparation of the request leaves in a block of prepared_layout(request).bytes bytes.

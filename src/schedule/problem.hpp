@@ -13,8 +13,9 @@ namespace openvc::schedule {
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t heads = 1;
-  std::int64_t queries = 1;      // per head
-  std::int64_t keys = 1;         // per head
+  std::int64_t queries = 1;  // per head
+  std::int64_t keys = 1;     // per head
+  int head_dim = numerics::kHeadDim;
   std::int64_t repair_rows = 0;  // extra key/value rows per head outside the denominator
   Mask mask = Mask::none;
   KeyOrder key_order = KeyOrder::mid_window;
@@ -29,10 +30,6 @@ struct Problem {
   }
   [[nodiscard]] OPENVC_HD constexpr std::int64_t repair_blocks() const {
     return numerics::ceil_div(repair_rows, numerics::kKeyBlock);
-  }
-  /// Rows that prepared Q has per head.
-  [[nodiscard]] OPENVC_HD constexpr std::int64_t padded_queries() const {
-    return query_blocks() * numerics::kQueryBlock;
   }
   /// Blocks that prepared K and V have per head: those of the softmax, then those of repair rows.
   [[nodiscard]] OPENVC_HD constexpr std::int64_t padded_key_blocks() const {

@@ -37,7 +37,7 @@ float round_to_half(double x) {
 /// One row walks over its key blocks. `weights` and `codes` have an entry per key.
 class RowCast {
  public:
-  RowCast(const double* scores, const numerics::ProbabilityRule& rule, double* weights,
+  RowCast(const double* scores, const numerics::HeadRule& rule, double* weights,
           std::uint8_t* codes)
       : scores_(scores),
         rule_(rule),
@@ -84,7 +84,7 @@ class RowCast {
   };
 
   const double* scores_;
-  const numerics::ProbabilityRule& rule_;
+  const numerics::HeadRule& rule_;
   double unit_;
   double* weights_;
   std::uint8_t* codes_;
@@ -143,7 +143,7 @@ Weights softmax_weights(const Scores& scores, const schedule::Problem& problem) 
 }
 
 CastWeights cast_weights(const Scores& scores, const schedule::Problem& problem,
-                         const numerics::ProbabilityRule& rule) {
+                         const numerics::HeadRule& rule) {
   CastWeights cast{{scores.keys, std::vector<double>(scores.values.size()),
                     std::vector<double>(scores.rows.size())},
                    std::vector<std::uint8_t>(scores.values.size()),

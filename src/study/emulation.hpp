@@ -51,7 +51,7 @@ struct CastWeights {
 
 /// ExpCast in the contract's order of key blocks.
 [[nodiscard]] CastWeights cast_weights(const Scores& scores, const schedule::Problem& problem,
-                                       const numerics::ProbabilityRule& rule);
+                                       const numerics::HeadRule& rule);
 
 /// Which of the keys keep ExpCast's weight; the others get the exact weight.
 enum class CastPart : std::uint8_t {

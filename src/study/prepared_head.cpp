@@ -20,16 +20,6 @@ void decode_bytes(const std::byte* source, std::int64_t count, float* target) {
   }
 }
 
-/// One row of Q or K: the channels, then its residual columns step by step.
-void decode_row(const std::byte* codes, const std::byte* columns, std::int64_t padded_rows,
-                std::int64_t row, int extra_steps, float* target) {
-  decode_bytes(codes + row * kHeadDim, kHeadDim, target);
-  for (std::int64_t step = 0; step < extra_steps; ++step) {
-    decode_bytes(columns + (step * padded_rows + row) * kColumnsPerStep, kColumnsPerStep,
-                 target + kHeadDim + step * kColumnsPerStep);
-  }
-}
-
 }  // namespace
 
 void PreparedHead::AlignedDelete::operator()(std::byte* block) const noexcept {
@@ -50,15 +40,16 @@ PreparedHead::PreparedHead(const HeadInputs& inputs, const NumericOptions& numer
                                                      .key_order = inputs.key_order},
                                          .softmax_scale = inputs.softmax_scale,
                                          .numerics = numerics,
-                                         .with_log_sum_exp = false};
+                                         .with_log_sum_exp = false,
+                                         .format = cpu::kPackedFormat};
   block_.reset(static_cast<std::byte*>(::operator new (
       schedule::prepared_layout(request).bytes, std::align_val_t{schedule::kSectionAlignment})));
   view_ = schedule::prepared_view(request, block_.get());
-  cpu::prepare(request, block_.get(), {&plan_, 1}, pool);
+  plan_ = numerics::summary(cpu::prepare(request, block_.get(), pool).front());
 }
 
-schedule::HeadRule PreparedHead::rule() const noexcept {
-  schedule::HeadRule rule;
+numerics::HeadRule PreparedHead::rule() const noexcept {
+  numerics::HeadRule rule;
   std::memcpy(&rule, view_.data + view_.layout.head_rules, sizeof(rule));
   return rule;
 }
@@ -70,31 +61,37 @@ std::int64_t PreparedHead::columns() const noexcept {
 void PreparedHead::decode_key_rows(std::int64_t first, std::int64_t count, std::vector<float>& keys,
                                    std::vector<float>& values) const {
   const std::int64_t width = columns();
-  const std::int64_t padded_keys = view_.problem.padded_keys();
-  const std::byte* value_codes = view_.data + view_.layout.value_codes;
+  const schedule::PreparedLayout& layout = view_.layout;
+  const int steps = rule().extra_steps;
   keys.resize(static_cast<std::size_t>(count * width));
   values.resize(static_cast<std::size_t>(count * kHeadDim));
   for (std::int64_t i = 0; i < count; ++i) {
-    decode_row(view_.data + view_.layout.key_codes, view_.data + view_.layout.key_columns,
-               padded_keys, first + i, rule().extra_steps, keys.data() + i * width);
+    float* key = keys.data() + i * width;
+    decode_bytes(view_.data + layout.key_at(0, first + i), kHeadDim, key);
+    for (int step = 0; step < steps; ++step) {
+      decode_bytes(view_.data + layout.key_columns_at(step, 0, first + i), kColumnsPerStep,
+                   key + kHeadDim + step * kColumnsPerStep);
+    }
     for (int c = 0; c < kHeadDim; ++c) {
-      decode_bytes(value_codes + schedule::value_code_offset(view_.problem, 0, c, first + i), 1,
+      decode_bytes(view_.data + layout.value_code_at(0, c, first + i), 1,
                    values.data() + i * kHeadDim + c);
     }
   }
 }
 
 DecodedHead PreparedHead::decode(std::span<const std::int64_t> rows) const {
-  const schedule::HeadRule head_rule = rule();
+  const numerics::HeadRule head_rule = rule();
   DecodedHead head;
-  head.rule = {.score_exponent = head_rule.score_exponent,
-               .tail_correction = head_rule.tail_correction != 0};
+  head.rule = head_rule;
   head.columns = columns();
   head.queries.resize(rows.size() * static_cast<std::size_t>(head.columns));
   float* query = head.queries.data();
   for (const std::int64_t row : rows) {
-    decode_row(view_.data + view_.layout.query_codes, view_.data + view_.layout.query_columns,
-               view_.problem.padded_queries(), row, head_rule.extra_steps, query);
+    decode_bytes(view_.data + view_.layout.query_at(0, row), kHeadDim, query);
+    for (int step = 0; step < head_rule.extra_steps; ++step) {
+      decode_bytes(view_.data + view_.layout.query_columns_at(step, 0, row), kColumnsPerStep,
+                   query + kHeadDim + step * kColumnsPerStep);
+    }
     query += head.columns;
   }
   decode_key_rows(0, view_.problem.keys, head.keys, head.values);

@@ -36,7 +36,7 @@ struct RepairRows {
 
 /// The numbers behind the bytes of a prepared head; Q only for the rows that were asked for.
 struct DecodedHead {
-  numerics::ProbabilityRule rule{};
+  numerics::HeadRule rule{};
   std::int64_t columns = 0;    // kHeadDim and the residual columns
   std::vector<float> queries;  // [rows][columns]
   std::vector<float> keys;     // [keys][columns]
@@ -66,7 +66,7 @@ class PreparedHead {
     void operator()(std::byte* block) const noexcept;
   };
 
-  [[nodiscard]] schedule::HeadRule rule() const noexcept;
+  [[nodiscard]] numerics::HeadRule rule() const noexcept;
   [[nodiscard]] std::int64_t columns() const noexcept;
   void decode_key_rows(std::int64_t first, std::int64_t count, std::vector<float>& keys,
                        std::vector<float>& values) const;

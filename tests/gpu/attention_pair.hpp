@@ -90,9 +90,9 @@ struct AttentionResult {
 /// Prepared inputs in host memory.
 class HostPrepared {
  public:
-  HostPrepared(const AttentionCase& c, const study::Tensors& tensors)
-      : plans_(static_cast<std::size_t>(c.problem.batch_heads())) {
+  HostPrepared(const AttentionCase& c, const study::Tensors& tensors) {
     schedule::PrepareRequest request;
+    request.format = cuda::sm90::kPackedFormat;
     request.q = tensors.q.view();
     request.k = tensors.k.view();
     request.v = tensors.v.view();
@@ -104,7 +104,7 @@ class HostPrepared {
     storage_.assign(schedule::prepared_layout(request).bytes + kAlignment, std::byte{kUnwritten});
     const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
     std::byte* block = storage_.data() + (kAlignment - address % kAlignment) % kAlignment;
-    cpu::prepare(request, block, plans_, *cpu::shared_pool(0));
+    plans_ = numerics::summaries(cpu::prepare(request, block, *cpu::shared_pool(0)));
     view_ = schedule::prepared_view(request, block);
   }
   HostPrepared(const HostPrepared&) = delete;

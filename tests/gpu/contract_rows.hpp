@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "numerics/e4m3.hpp"
@@ -24,35 +25,29 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
   using namespace numerics;
   const schedule::Problem& p = inputs.problem;
   const auto* data = reinterpret_cast<const std::uint8_t*>(inputs.data);
-  const auto* rules =
-      reinterpret_cast<const schedule::HeadRule*>(inputs.data + inputs.layout.head_rules);
-  const auto* scales = reinterpret_cast<const float*>(inputs.data + inputs.layout.value_scales);
-  const auto* means = reinterpret_cast<const float*>(inputs.data + inputs.layout.value_means);
-  const schedule::HeadRule& head = rules[batch_head];
-  const ProbabilityRule rule{head.score_exponent, head.tail_correction != 0};
-  const std::int64_t query_rows = p.padded_queries();
-  const std::int64_t key_rows = p.padded_keys();
+  const schedule::PreparedLayout& layout = inputs.layout;
+  const auto& rule =
+      *reinterpret_cast<const HeadRule*>(inputs.data + layout.head_rule_at(batch_head));
+  const auto* scales =
+      reinterpret_cast<const float*>(inputs.data + layout.value_scales_at(batch_head));
+  const auto* means =
+      reinterpret_cast<const float*>(inputs.data + layout.value_means_at(batch_head));
   const auto dot = [](const std::uint8_t* a, const std::uint8_t* b, int count) {
     double sum = 0.0;
     for (int i = 0; i < count; ++i) sum += double{kE4m3Values[a[i]]} * double{kE4m3Values[b[i]]};
     return sum;
   };
   const auto score = [&](std::int64_t key) {
-    double sum =
-        dot(data + inputs.layout.query_codes + (batch_head * query_rows + query) * kHeadDim,
-            data + inputs.layout.key_codes + (batch_head * key_rows + key) * kHeadDim, kHeadDim);
-    for (int step = 0; step < head.extra_steps; ++step) {
-      const std::int64_t plane = step * p.batch_heads() + batch_head;
-      sum +=
-          dot(data + inputs.layout.query_columns + (plane * query_rows + query) * kColumnsPerStep,
-              data + inputs.layout.key_columns + (plane * key_rows + key) * kColumnsPerStep,
-              kColumnsPerStep);
+    double sum = dot(data + layout.query_at(batch_head, query),
+                     data + layout.key_at(batch_head, key), kHeadDim);
+    for (int step = 0; step < rule.extra_steps; ++step) {
+      sum += dot(data + layout.query_columns_at(step, batch_head, query),
+                 data + layout.key_columns_at(step, batch_head, key), kColumnsPerStep);
     }
     return half_to_float(float_to_half(static_cast<float>(sum)));
   };
   const auto value = [&](std::int64_t key, int channel) {
-    return double{kE4m3Values[data[inputs.layout.value_codes +
-                                   schedule::value_code_offset(p, batch_head, channel, key)]]};
+    return double{kE4m3Values[data[layout.value_code_at(batch_head, channel, key)]]};
   };
 
   RowState row;
@@ -89,14 +84,15 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
   row.sum = static_cast<float>(weight_sum);
   if (visible > 0) {
     for (int c = 0; c < kHeadDim; ++c) {
-      const std::int64_t channel = batch_head * kHeadDim + c;
-      result.output[c] = sums[c] / weight_sum * double{scales[channel]} + double{means[channel]};
+      result.output[c] = sums[c] / weight_sum * double{scales[c]} + double{means[c]};
     }
   }
-  const auto* shifts = reinterpret_cast<const float*>(inputs.data + inputs.layout.smoothing_shifts);
-  const float shift = inputs.with_log_sum_exp ? shifts[batch_head * p.queries + query] : 0.0f;
+  float shift = 0.0f;
+  if (inputs.with_log_sum_exp) {
+    std::memcpy(&shift, inputs.data + layout.smoothing_shift_at(batch_head, query), sizeof(shift));
+  }
   result.log_sum_exp =
-      log_sum_exp(row, static_cast<float>(std::log(weight_sum)), shift, head.excess_exponent);
+      log_sum_exp(row, static_cast<float>(std::log(weight_sum)), shift, rule.excess_exponent);
   return result;
 }
 

@@ -12,8 +12,10 @@
 #include "cpu/prepare.hpp"
 #include "cpu/thread_pool.hpp"
 #include "cuda/prepare/prepare.hpp"
+#include "cuda/sm90/launch.hpp"
 #include "gpu/device_buffer.hpp"
 #include "numerics/bits.hpp"
+#include "numerics/head_plan.hpp"
 #include "numerics/repair.hpp"
 #include "schedule/prepared_layout.hpp"
 #include "unit/cpu/test_tensor.hpp"
@@ -166,6 +168,7 @@ struct CaseTensors {
 inline schedule::PrepareRequest make_request(const PrepareCase& c, const TensorView& q,
                                              const TensorView& k, const TensorView& v) {
   schedule::PrepareRequest request;
+  request.format = cuda::sm90::kPackedFormat;
   request.q = q;
   request.k = k;
   request.v = v;
@@ -190,7 +193,7 @@ struct Prepared {
   std::size_t query_columns_end = 0;
   std::size_t key_columns_end = 0;
   std::vector<std::byte> block;
-  std::vector<HeadPlan> plans;
+  std::vector<numerics::HeadPlan> plans;
 };
 
 inline Prepared describe_prepared(const schedule::PrepareRequest& request) {
@@ -202,7 +205,7 @@ inline Prepared describe_prepared(const schedule::PrepareRequest& request) {
     return static_cast<std::size_t>(result.steps * p.batch_heads() * rows *
                                     numerics::kColumnsPerStep);
   };
-  result.query_columns_end = result.layout.query_columns + bytes(p.padded_queries());
+  result.query_columns_end = result.layout.query_columns + bytes(result.layout.query_rows);
   result.key_columns_end = result.layout.key_columns + bytes(p.padded_keys());
   result.plans.resize(static_cast<std::size_t>(p.batch_heads()));
   return result;
@@ -218,7 +221,7 @@ inline Prepared prepare_on_host(const PrepareCase& c, const CaseTensors& tensors
   const auto address = reinterpret_cast<std::uintptr_t>(storage.data());
   std::byte* block = storage.data() + (kAlignment - address % kAlignment) % kAlignment;
   cpu::ThreadPool pool(0);
-  cpu::prepare(request, block, result.plans, pool);
+  result.plans = cpu::prepare(request, block, pool);
   result.block.assign(block, block + result.layout.bytes);
   return result;
 }
@@ -237,7 +240,7 @@ class DevicePreparation {
 
   [[nodiscard]] Prepared result(cudaStream_t stream) const {
     Prepared result = describe_prepared(request_);
-    cuda::prepare::read_plans(request_, workspace_.data(), result.plans, stream);
+    result.plans = cuda::prepare::read_plans(request_, workspace_.data(), stream);
     result.block = block_.download();
     return result;
   }
@@ -264,7 +267,7 @@ inline bool is_defined(const Prepared& prepared, std::size_t offset) {
   if (planes == 0 || offset >= end) return true;
   const std::size_t plane = (offset - section) / ((end - section) / planes);
   return static_cast<int>(plane / prepared.plans.size()) <
-         prepared.plans[plane % prepared.plans.size()].extra_steps;
+         prepared.plans[plane % prepared.plans.size()].scores.extra_steps;
 }
 
 /// Where two preparations differ first; empty if they are equal.
@@ -299,26 +302,28 @@ inline std::string first_difference(const Prepared& expected, const Prepared& ac
               std::to_string(std::to_integer<int>(expected.block[first])) + " expected, " +
               std::to_string(std::to_integer<int>(actual.block[first])) + " found; ";
   }
-  const auto same = [](float a, float b) {
-    return numerics::float_bits(a) == numerics::float_bits(b) || (std::isnan(a) && std::isnan(b));
-  };
   for (std::size_t head = 0; head < expected.plans.size(); ++head) {
-    const HeadPlan& e = expected.plans[head];
-    const HeadPlan& a = actual.plans[head];
-    if (e.extra_steps == a.extra_steps && e.rotated == a.rotated &&
-        e.tail_correction == a.tail_correction && e.score_exponent == a.score_exponent &&
-        same(e.predicted_score_error, a.predicted_score_error) &&
-        same(e.predicted_flush, a.predicted_flush)) {
-      continue;
-    }
-    const auto text = [](const HeadPlan& plan) {
-      return std::to_string(plan.extra_steps) + "/" + std::to_string(plan.rotated) + "/" +
-             std::to_string(plan.tail_correction) + "/" + std::to_string(plan.score_exponent) +
-             "/" + std::to_string(plan.predicted_score_error) + "/" +
-             std::to_string(plan.predicted_flush);
+    // NaN has many bits; the codes that follow from it are compared above.
+    const auto words = [](const numerics::HeadPlan& plan) {
+      std::array<float, sizeof(plan) / sizeof(float)> values{};
+      std::memcpy(values.data(), &plan, sizeof(plan));
+      for (float& x : values) x = numerics::with_canonical_nan(x);
+      return values;
     };
-    report += "plan of head " + std::to_string(head) + ": " + text(e) + " expected, " + text(a) +
-              " found; ";
+    const auto e = words(expected.plans[head]);
+    const auto a = words(actual.plans[head]);
+    if (std::memcmp(e.data(), a.data(), sizeof(e)) == 0) continue;
+    const auto text = [](const numerics::HeadPlan& plan) {
+      return std::to_string(plan.scores.extra_steps) + "/" + std::to_string(plan.scores.rotated) +
+             "/" + std::to_string(plan.tail_correction) + "/" +
+             std::to_string(plan.scores.score_exponent) + "/" +
+             std::to_string(plan.score_rounding.error) + "/" +
+             std::to_string(plan.probability_flush.error);
+    };
+    std::size_t word = 0;
+    while (numerics::float_bits(e[word]) == numerics::float_bits(a[word])) ++word;
+    report += "plan of head " + std::to_string(head) + ", word " + std::to_string(word) + ": " +
+              text(expected.plans[head]) + " expected, " + text(actual.plans[head]) + " found; ";
   }
   return report;
 }

@@ -32,7 +32,7 @@ class PrepareGpu : public testing::Test {
   }
 
   /// Returns the plans of the heads.
-  std::vector<HeadPlan> expect_equal(const PrepareCase& c) {
+  std::vector<numerics::HeadPlan> expect_equal(const PrepareCase& c) {
     SCOPED_TRACE(c.describe());
     const CaseTensors tensors(c);
     DevicePreparation device(device_request(c, tensors));
@@ -403,7 +403,7 @@ TEST_F(PrepareGpu, ComparisonSeesOneBit) {
     EXPECT_NE(first_difference(expected, changed), "");
   }
   Prepared changed = expected;
-  changed.plans[1].predicted_flush += 1.0f;
+  changed.plans[1].probability_flush.error += 1.0f;
   EXPECT_NE(first_difference(expected, changed), "");
 }
 

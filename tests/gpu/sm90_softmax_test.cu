@@ -33,7 +33,7 @@ struct RowResult {
 
 /// One warpgroup: tiles [tile][row][key] of binary16 scores to codes [tile][row][slot] and the
 /// state of every row after every tile.
-__global__ void softmax_tiles(const std::uint16_t* scores, int tiles, schedule::HeadRule head,
+__global__ void softmax_tiles(const std::uint16_t* scores, int tiles, numerics::HeadRule head,
                               std::uint8_t* codes, RowResult* results) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
@@ -111,7 +111,7 @@ TEST_P(SoftmaxTiles, EqualTheContract) {
         }
       }
       const Rule& rule = GetParam();
-      const schedule::HeadRule head{.score_exponent = rule.score_exponent,
+      const numerics::HeadRule head{.score_exponent = rule.score_exponent,
                                     .tail_correction = static_cast<std::uint8_t>(rule.tail)};
       std::uint16_t* device_scores = nullptr;
       std::uint8_t* device_codes = nullptr;
@@ -135,7 +135,7 @@ TEST_P(SoftmaxTiles, EqualTheContract) {
       cudaFree(device_codes);
       cudaFree(device_results);
 
-      const numerics::ProbabilityRule expected_rule{rule.score_exponent, rule.tail};
+      const numerics::HeadRule expected_rule = head;
       for (int row = 0; row < kRows; ++row) {
         numerics::RowState state;
         for (int tile = 0; tile < kTiles; ++tile) {

@@ -39,11 +39,11 @@ struct Arguments {
   NumericOptions numerics;
   bool with_log_sum_exp;
 
-  [[nodiscard]] __device__ HeadPlan& plan(std::int64_t bh) const {
-    return reinterpret_cast<HeadPlan*>(workspace + workspace_layout.plans)[bh];
+  [[nodiscard]] __device__ numerics::HeadPlan& plan(std::int64_t bh) const {
+    return reinterpret_cast<numerics::HeadPlan*>(workspace + workspace_layout.plans)[bh];
   }
-  [[nodiscard]] __device__ HeadParameters& parameters(std::int64_t bh) const {
-    return reinterpret_cast<HeadParameters*>(workspace + workspace_layout.parameters)[bh];
+  [[nodiscard]] __device__ FlushInputs& flush_inputs(std::int64_t bh) const {
+    return reinterpret_cast<FlushInputs*>(workspace + workspace_layout.flush_inputs)[bh];
   }
   /// kHeadDim partial results. `row` counts the rows of all levels.
   [[nodiscard]] __device__ float* columns(int statistic, std::int64_t bh, std::int64_t row) const {
@@ -72,32 +72,35 @@ struct Arguments {
            bh * problem.repair_rows;
   }
 
-  // Sections of the block. Rows of a section are those of its padded tensor.
+  // Sections of the block.
   [[nodiscard]] __device__ std::byte* query_row(std::int64_t bh, std::int64_t row) const {
-    return block + block_layout.query_codes +
-           (bh * problem.padded_queries() + row) * numerics::kHeadDim;
+    return block + block_layout.query_at(bh, row);
   }
   [[nodiscard]] __device__ std::byte* query_columns(int step, std::int64_t bh,
                                                     std::int64_t row) const {
-    const std::int64_t plane = step * problem.batch_heads() + bh;
-    return block + block_layout.query_columns +
-           (plane * problem.padded_queries() + row) * numerics::kColumnsPerStep;
+    return block + block_layout.query_columns_at(step, bh, row);
   }
   [[nodiscard]] __device__ std::byte* key_row(std::int64_t bh, std::int64_t row) const {
-    return block + block_layout.key_codes + (bh * problem.padded_keys() + row) * numerics::kHeadDim;
+    return block + block_layout.key_at(bh, row);
   }
   [[nodiscard]] __device__ std::byte* key_columns(int step, std::int64_t bh,
                                                   std::int64_t row) const {
-    const std::int64_t plane = step * problem.batch_heads() + bh;
-    return block + block_layout.key_columns +
-           (plane * problem.padded_keys() + row) * numerics::kColumnsPerStep;
+    return block + block_layout.key_columns_at(step, bh, row);
   }
   [[nodiscard]] __device__ std::byte* value_block(std::int64_t bh, std::int64_t tile) const {
-    return block + block_layout.value_codes + schedule::value_block_offset(problem, bh, tile);
+    return block + block_layout.value_block_at(bh, tile);
   }
-  template <class T>
-  [[nodiscard]] __device__ T* section(std::size_t offset) const {
-    return reinterpret_cast<T*>(block + offset);
+  [[nodiscard]] __device__ numerics::HeadRule& head_rule(std::int64_t bh) const {
+    return *reinterpret_cast<numerics::HeadRule*>(block + block_layout.head_rule_at(bh));
+  }
+  [[nodiscard]] __device__ float* value_scales(std::int64_t bh) const {
+    return reinterpret_cast<float*>(block + block_layout.value_scales_at(bh));
+  }
+  [[nodiscard]] __device__ float* value_means(std::int64_t bh) const {
+    return reinterpret_cast<float*>(block + block_layout.value_means_at(bh));
+  }
+  [[nodiscard]] __device__ float* smoothing_shifts(std::int64_t bh, std::int64_t query) const {
+    return reinterpret_cast<float*>(block + block_layout.smoothing_shift_at(bh, query));
   }
 };
 

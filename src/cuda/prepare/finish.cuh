@@ -11,7 +11,7 @@
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/load.cuh"
 #include "numerics/flush.hpp"
-#include "numerics/plan.hpp"
+#include "numerics/plan_scores.hpp"
 #include "numerics/v_quantize.hpp"
 #include "schedule/prepared_layout.hpp"
 
@@ -175,8 +175,8 @@ __device__ __forceinline__ void sum_channels(const ChannelEnergies& energies, in
   }
 }
 
-__device__ __forceinline__ numerics::ScoreDecision decide_scores(const Arguments& a,
-                                                                 const FinishStorage& shared) {
+__device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a,
+                                                             const FinishStorage& shared) {
   numerics::ScoreSums sums;
 #pragma unroll
   for (int i = 0; i < numerics::kExtraStepChoices; ++i) {
@@ -188,31 +188,17 @@ __device__ __forceinline__ numerics::ScoreDecision decide_scores(const Arguments
   return numerics::decide_scores(shared.query(), shared.key(), sums, a.softmax_scale, a.numerics);
 }
 
-/// Everything but the flush, which predict_flush() adds, from its arrivals on.
+/// What concerns the head as a whole. The flushed mass is left to predict_flush().
 __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t bh,
-                                               const numerics::ScoreDecision& scores) {
+                                               const numerics::ScorePlan& scores) {
   const bool tail_correction = numerics::wants_tail_correction(a.numerics.tail_correction, 0.0f);
-  HeadParameters& parameters = a.parameters(bh);
-  parameters.query_multiplier = scores.query_multiplier;
-  parameters.key_multiplier = scores.key_multiplier;
-  parameters.extra_steps = scores.extra_steps;
-  parameters.rotated = scores.rotated ? 1 : 0;
-  parameters.excess_exponent = scores.excess_exponent;
-  parameters.shift_unit = scores.shift_unit;
-  schedule::HeadRule rule;
-  rule.score_exponent = static_cast<std::uint8_t>(scores.score_exponent);
-  rule.extra_steps = static_cast<std::uint8_t>(scores.extra_steps);
-  rule.tail_correction = tail_correction ? 1 : 0;
-  rule.excess_exponent = static_cast<std::uint8_t>(scores.excess_exponent);
-  a.section<schedule::HeadRule>(a.block_layout.head_rules)[bh] = rule;
-  HeadPlan& plan = a.plan(bh);
-  // Plans are copied to the host as they are, the bytes between their members included.
-  std::memset(static_cast<void*>(&plan), 0, sizeof(plan));
-  plan.extra_steps = scores.extra_steps;
-  plan.rotated = scores.rotated;
-  plan.tail_correction = tail_correction;
-  plan.score_exponent = scores.score_exponent;
-  plan.predicted_score_error = sqrtf(scores.score_error_variance);
+  a.head_rule(bh) = numerics::head_rule(scores.score_exponent, tail_correction, scores.extra_steps,
+                                        scores.excess_exponent);
+  numerics::HeadPlan& plan = a.plan(bh);
+  plan.scores = scores;
+  plan.tail_correction = tail_correction ? 1 : 0;
+  plan.score_rounding = numerics::predict_score_rounding(scores);
+  plan.probability_flush = numerics::predict_probability_flush(0.0f, tail_correction);
   *a.flush_arrivals(bh) = 0;  // for the blocks of the next kernel, in every replay of a graph
 }
 
@@ -222,7 +208,7 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
   const int c = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
   const int slice = static_cast<int>(threadIdx.x) / numerics::kHeadDim;
   const bool is_channel = slice == 0;
-  HeadParameters& parameters = a.parameters(bh);
+  numerics::HeadPlan& plan = a.plan(bh);
   ChannelEnergies energies;
   if (is_channel) energies = channel_energies(a, c, shared);
   __syncthreads();
@@ -242,17 +228,20 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
   }
   __syncthreads();
   if (is_channel) {
-    const numerics::ScoreDecision scores = decide_scores(a, shared);
-    if (numerics::has_residual_columns(rank, scores.extra_steps)) {
-      parameters.residual_channels[rank] = static_cast<std::uint8_t>(c);
+    const numerics::ScorePlan scores = decide_scores(a, shared);
+    if (rank < numerics::kMaxResidualChannels) {
+      plan.residual_channels[rank] = numerics::has_residual_columns(rank, scores.extra_steps)
+                                         ? static_cast<std::uint8_t>(c)
+                                         : std::uint8_t{0};
     }
-    parameters.key_means[c] = shared.key_means[c];
+    plan.key_means[c] = shared.key_means[c];
     if (threadIdx.x == 0) write_decision(a, bh, scores);
   } else if (threadIdx.x == numerics::kHeadDim) {
     const numerics::Extent query = shared.query();
     const numerics::Extent key = shared.key();
-    parameters.finite = query.finite() && key.finite() ? 1 : 0;
-    parameters.flush = numerics::flush_model(
+    FlushInputs& flush = a.flush_inputs(bh);
+    flush.finite = query.finite() && key.finite() ? 1 : 0;
+    flush.model = numerics::flush_model(
         query, key, {shared.plan_sum(kFlushProducts), shared.plan_sum(kFlushSquares)},
         a.problem.keys, a.softmax_scale);
   }
@@ -289,12 +278,13 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
   }
   const bool finite = shared.extents[kValueMagnitude] < numerics::kFloatInfinityBits;
   const numerics::ChannelCode code = numerics::channel_code(mean, spread, finite);
-  HeadParameters& parameters = a.parameters(bh);
-  parameters.value_means[c] = code.mean;
-  parameters.value_scales[c] = code.scale;
-  parameters.value_multipliers[c] = code.multiplier;
-  a.section<float>(a.block_layout.value_means)[bh * numerics::kHeadDim + c] = code.mean;
-  a.section<float>(a.block_layout.value_scales)[bh * numerics::kHeadDim + c] = code.scale;
+  numerics::HeadPlan& plan = a.plan(bh);
+  plan.value_means[c] = code.mean;
+  plan.value_scales[c] = code.scale;
+  plan.value_multipliers[c] = code.multiplier;
+  a.value_means(bh)[c] = code.mean;
+  a.value_scales(bh)[c] = code.scale;
+  if (c == 0) plan.value_rounding = numerics::predict_value_rounding();
 }
 
 /// Blocks per head: kHeadParts, kFinishThreads threads each.

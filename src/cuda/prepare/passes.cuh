@@ -13,14 +13,14 @@
 // The passes over the inputs, a kernel each.
 namespace openvc::cuda::prepare {
 
-/// Thread blocks per multiprocessor that the compiler may count on. Without a number it saves
+/// Thread blocks per SM that the compiler may count on. Without a number it saves
 /// registers for more of them, and issues most loads of a tile only when others have arrived.
 template <ElementType kType>
-inline constexpr int kBlocksPerMultiprocessor = kType == ElementType::float32 ? 2 : 3;
+inline constexpr int kBlocksPerSm = kType == ElementType::float32 ? 2 : 3;
 
 /// Blocks per head: tiles of Q, K, V.
 template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor<kType>)
+__global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
     collect_statistics(const __grid_constant__ Arguments a) {
   __shared__ StatisticsStorage shared;
   ptx::griddepcontrol_launch_dependents();
@@ -43,13 +43,13 @@ union QuantizeStorage {
 };
 
 /// Blocks per head: tiles of Q, K, V, padding included, and kFlushBlocks; in the order of the first
-/// pass but from its end, so that what that pass has read last is still in the second-level cache.
+/// pass but from its end, so that what that pass has read last is still in the L2.
 template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor<kType>)
+__global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
     quantize_inputs(const __grid_constant__ Arguments a) {
   __shared__ QuantizeStorage shared;
   ptx::griddepcontrol_launch_dependents();
-  const std::int64_t queries = a.problem.padded_queries() / kTileRows;
+  const std::int64_t queries = a.block_layout.query_rows / kTileRows;
   const std::int64_t keys = a.workspace_layout.key_tiles;
   const HeadBlock block(queries + 2 * keys + kFlushBlocks, gridDim.x - 1 - blockIdx.x);
   const std::int64_t bh = block.bh;

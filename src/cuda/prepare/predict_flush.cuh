@@ -55,7 +55,7 @@ __device__ __forceinline__ void sample_scores(const Arguments& a, std::int64_t b
   }
   wait();
   Chunk means;
-  load_table(a.parameters(bh).key_means, thread.chunk, means);
+  load_table(a.plan(bh).key_means, thread.chunk, means);
 #pragma unroll
   for (int i = 0; i < kSampleBatches; ++i) {
     Chunk query;
@@ -79,11 +79,9 @@ __device__ __forceinline__ void sample_scores(const Arguments& a, std::int64_t b
 /// Square of the predicted flush of one sample.
 __device__ __forceinline__ float flush_square(const Arguments& a, std::int64_t bh, int sample,
                                               float sum_squares, float own_score) {
-  const HeadParameters& parameters = a.parameters(bh);
-  if (sample >= numerics::flush_sample_count(a.problem.queries) || parameters.finite == 0) {
-    return 0.0f;
-  }
-  const float flush = numerics::row_flush(parameters.flush, sum_squares, own_score);
+  const FlushInputs& inputs = a.flush_inputs(bh);
+  if (sample >= numerics::flush_sample_count(a.problem.queries) || inputs.finite == 0) return 0.0f;
+  const float flush = numerics::row_flush(inputs.model, sum_squares, own_score);
   return flush * flush;
 }
 
@@ -99,10 +97,10 @@ __device__ __forceinline__ void write_flush(const Arguments& a, std::int64_t bh,
   const float rms = numerics::flush_rms(numerics::sum_balanced(shared.square_sums, kTileWarps),
                                         numerics::flush_sample_count(a.problem.queries));
   const bool tail_correction = numerics::wants_tail_correction(a.numerics.tail_correction, rms);
-  a.plan(bh).predicted_flush = rms;
-  a.plan(bh).tail_correction = tail_correction;
-  a.section<schedule::HeadRule>(a.block_layout.head_rules)[bh].tail_correction =
-      tail_correction ? 1 : 0;
+  numerics::HeadPlan& plan = a.plan(bh);
+  plan.probability_flush = numerics::predict_probability_flush(rms, tail_correction);
+  plan.tail_correction = tail_correction ? 1 : 0;
+  a.head_rule(bh).tail_correction = tail_correction ? 1 : 0;
 }
 
 /// One of the kFlushBlocks blocks of a head; the last to be done joins the results of all.

@@ -4,13 +4,92 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
-#include "cuda/prepare/stages.cuh"
+#include "cuda/prepare/arguments.cuh"
+#include "cuda/prepare/finish.cuh"
+#include "cuda/prepare/kernel_launch.hpp"
+#include "cuda/prepare/passes.cuh"
+#include "cuda/prepare/repair.cuh"
+#include "cuda/prepare/tile_tree.cuh"
+#include "cuda/prepare/workspace.hpp"
 
+// The launches of a preparation. The first one waits for everything before it in the stream; each
+// of the others starts while the one before it ends. All of them wait for that one, so what an
+// earlier kernel has written is complete as well.
 namespace openvc::cuda::prepare {
 namespace {
+
+Source make_source(const TensorView& tensor) {
+  const auto size = static_cast<std::int64_t>(element_size(tensor.type));
+  const auto stride = [&](Axis axis) {
+    return tensor.shape[axis] > 1 ? tensor.strides[axis] * size : 0;
+  };
+  return {static_cast<const std::byte*>(tensor.data), stride(kBatch), stride(kSequence),
+          stride(kHead)};
+}
+
+/// Whether every row of a tensor starts at a multiple of 16 bytes.
+bool is_aligned(const Source& source) {
+  constexpr std::uintptr_t kMask = sizeof(uint4) - 1;
+  const auto all = reinterpret_cast<std::uintptr_t>(source.data) |
+                   static_cast<std::uintptr_t>(source.batch_stride) |
+                   static_cast<std::uintptr_t>(source.row_stride) |
+                   static_cast<std::uintptr_t>(source.head_stride);
+  return (all & kMask) == 0;
+}
+
+Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* block,
+                         std::byte* workspace) {
+  Arguments a{};
+  a.q = make_source(request.q);
+  a.k = make_source(request.k);
+  a.v = make_source(request.v);
+  a.problem = request.problem;
+  a.block_layout = schedule::prepared_layout(request);
+  a.workspace_layout = workspace_layout(request.problem);
+  a.block = block;
+  a.workspace = workspace;
+  a.softmax_scale = request.softmax_scale;
+  a.numerics = request.numerics;
+  a.with_log_sum_exp = request.with_log_sum_exp;
+  return a;
+}
+
+// Blocks are counted in 32 bits. Each of them reads or writes kilobytes of its own, so that no
+// device has memory for as many.
+
+template <ElementType kType, bool kAligned>
+void launch_passes(const Arguments& a, cudaStream_t stream) {
+  const std::int64_t heads = a.problem.batch_heads();
+  const WorkspaceLayout& tiles = a.workspace_layout;
+  launch_kernel(collect_statistics<kType, kAligned>,
+                heads * (tiles.query_tiles + 2 * tiles.key_tiles), kTileThreads,
+                LaunchOrder::after_stream, stream, a);
+  for (int level = 1; level <= tiles.tree.levels; ++level) {
+    launch_kernel(reduce_tiles, heads * kColumnStatistics * TileTree::rows(tiles.tree.tiles, level),
+                  kTileThreads, LaunchOrder::overlaps_previous, stream, a, level);
+  }
+  launch_kernel(finish_statistics, heads * kHeadParts, kFinishThreads,
+                LaunchOrder::overlaps_previous, stream, a);
+  launch_kernel(
+      quantize_inputs<kType, kAligned>,
+      heads * (kFlushBlocks + 2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows),
+      kTileThreads, LaunchOrder::overlaps_previous, stream, a);
+}
+
+template <ElementType kType, bool kAligned>
+void launch_repair(const Arguments& a, cudaStream_t stream) {
+  if (a.problem.repair_rows == 0) return;
+  const std::int64_t heads = a.problem.batch_heads();
+  launch_kernel(select_repair_tokens, heads, kSelectThreads, LaunchOrder::overlaps_previous, stream,
+                a);
+  launch_kernel(write_repair_rows<kType, kAligned>, heads * a.problem.repair_blocks(), kTileThreads,
+                LaunchOrder::overlaps_previous, stream, a);
+}
 
 template <ElementType kType, bool kAligned>
 void launch_all(const Arguments& a, cudaStream_t stream) {
@@ -48,15 +127,17 @@ void launch(const schedule::PrepareRequest& request, std::byte* block, std::byte
   }
 }
 
-void read_plans(const schedule::PrepareRequest& request, const std::byte* workspace,
-                std::span<HeadPlan> plans, void* stream) {
+std::vector<numerics::HeadPlan> read_plans(const schedule::PrepareRequest& request,
+                                           const std::byte* workspace, void* stream) {
   const DeviceGuard guard(request.q.device.index);
   const WorkspaceLayout layout = workspace_layout(request.problem);
   const auto queue = static_cast<cudaStream_t>(stream);
-  check(cudaMemcpyAsync(plans.data(), workspace + layout.plans, plans.size_bytes(),
-                        cudaMemcpyDeviceToHost, queue),
+  std::vector<numerics::HeadPlan> plans(static_cast<std::size_t>(request.problem.batch_heads()));
+  check(cudaMemcpyAsync(plans.data(), workspace + layout.plans,
+                        plans.size() * sizeof(numerics::HeadPlan), cudaMemcpyDeviceToHost, queue),
         "copying the plans of the heads");
   check(cudaStreamSynchronize(queue), "waiting for the plans of the heads");
+  return plans;
 }
 
 }  // namespace openvc::cuda::prepare

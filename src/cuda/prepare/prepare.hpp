@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <vector>
 
-#include "openvc/options.hpp"
+#include "numerics/head_plan.hpp"
 #include "schedule/prepare_request.hpp"
 
 namespace openvc::cuda::prepare {
@@ -24,9 +24,9 @@ std::size_t workspace_bytes(const schedule::PrepareRequest& request);
 void launch(const schedule::PrepareRequest& request, std::byte* block, std::byte* workspace,
             void* stream);
 
-/// Copies the plan of every head (batch * heads of them) out of the workspace of a launch(). Waits
-/// for the stream, so it is not allowed while that is being captured.
-void read_plans(const schedule::PrepareRequest& request, const std::byte* workspace,
-                std::span<HeadPlan> plans, void* stream);
+/// Copies the plan of every head out of the workspace of a launch(). Waits for the stream, so it is
+/// not allowed while that is being captured.
+std::vector<numerics::HeadPlan> read_plans(const schedule::PrepareRequest& request,
+                                           const std::byte* workspace, void* stream);
 
 }  // namespace openvc::cuda::prepare

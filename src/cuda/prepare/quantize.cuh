@@ -12,7 +12,7 @@
 #include "numerics/qk_quantize.hpp"
 
 // The second pass over the inputs: a thread block writes one tile of one section, padding included.
-// Its elements are on their way before the plan of the head is finished.
+// Its loads are in flight before the plan of the head is finished.
 namespace openvc::cuda::prepare {
 
 /// Residual columns of one step of a tile, [row][column].
@@ -48,9 +48,8 @@ __device__ __forceinline__ int source_row(int row, int count) {
 
 /// Residual columns of the head's steps; `columns(step)` is where the tile's rows of a step go.
 template <ElementType kType, bool kQuery, class Columns>
-__device__ __forceinline__ void write_columns(const ScoreTile& tile,
-                                              const HeadParameters& parameters, float multiplier,
-                                              int steps, ColumnTile& shared,
+__device__ __forceinline__ void write_columns(const ScoreTile& tile, const numerics::HeadPlan& plan,
+                                              float multiplier, int steps, ColumnTile& shared,
                                               const Columns& columns) {
   static_assert(numerics::kResidualChannelsPerStep == kRowThreads, "one position per thread");
   const TileThread thread;
@@ -63,8 +62,8 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile,
   for (int step = 0; step < steps; ++step) {
     auto* out = reinterpret_cast<uint4*>(columns(step)) + static_cast<int>(threadIdx.x);
     const int channel =
-        parameters.residual_channels[step * numerics::kResidualChannelsPerStep + position];
-    const float mean = kQuery ? 0.0f : parameters.key_means[channel];
+        plan.residual_channels[step * numerics::kResidualChannelsPerStep + position];
+    const float mean = kQuery ? 0.0f : plan.key_means[channel];
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
       const int row = thread.row(i);
@@ -124,21 +123,21 @@ __device__ __forceinline__ void write_score_codes(const ScoreTile& tile, const R
 
 /// Smoothing shift of a query in the steps of an extreme head. All lanes of the warp take part.
 __device__ __forceinline__ float scaled_shift(const Chunk& x, const Chunk& means,
-                                              const HeadParameters& parameters) {
+                                              const numerics::HeadPlan& plan) {
   Chunk scaled_x;
   Chunk scaled_means;
 #pragma unroll
   for (int c = 0; c < kChunkChannels; ++c) {
-    scaled_x[c] = x[c] * parameters.query_multiplier;
-    scaled_means[c] = means[c] * parameters.key_multiplier;
+    scaled_x[c] = x[c] * plan.scores.query_multiplier;
+    scaled_means[c] = means[c] * plan.scores.key_multiplier;
   }
-  return numerics::scaled_smoothing_shift(row_dot(scaled_x, scaled_means), parameters.shift_unit);
+  return numerics::scaled_smoothing_shift(row_dot(scaled_x, scaled_means), plan.scores.shift_unit);
 }
 
 /// Smoothing shift of each query of a tile.
 template <ElementType kType>
 __device__ __forceinline__ void write_shifts(const ScoreTile& tile, const RawTile<kType>& raw,
-                                             const Chunk& means, const HeadParameters& parameters,
+                                             const Chunk& means, const numerics::HeadPlan& plan,
                                              float softmax_scale, float* shifts) {
   const TileThread thread;
 #pragma unroll
@@ -147,9 +146,9 @@ __device__ __forceinline__ void write_shifts(const ScoreTile& tile, const RawTil
     to_floats<kType>(raw[i], x);
     const float dot = row_dot(x, means);
     float shift = numerics::smoothing_shift(softmax_scale, dot);
-    const bool scaled = numerics::needs_scaled_shift(dot, parameters.excess_exponent);
+    const bool scaled = numerics::needs_scaled_shift(dot, plan.scores.excess_exponent);
     if (__any_sync(kAllLanes, scaled)) {
-      const float other = scaled_shift(x, means, parameters);
+      const float other = scaled_shift(x, means, plan);
       if (scaled) shift = other;
     }
     if (thread.chunk == 0 && thread.row(i) < tile.count) shifts[thread.row(i)] = shift;
@@ -157,13 +156,13 @@ __device__ __forceinline__ void write_shifts(const ScoreTile& tile, const RawTil
 }
 
 /// The second pass over a tile of Q or K, padding included. `wait` returns when the parameters can
-/// be read; elements are on their way before.
+/// be read; loads are in flight before.
 template <ElementType kType, bool kAligned, bool kQuery, class Wait>
 __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t bh,
                                                 std::int64_t tile_index, const Wait& wait,
                                                 ColumnTile& shared) {
   const Source& source = kQuery ? a.q : a.k;
-  const HeadParameters& parameters = a.parameters(bh);
+  const numerics::HeadPlan& plan = a.plan(bh);
   const std::int64_t first = tile_index * kTileRows;
   const ScoreTile tile{source.head(bh, a.problem.heads) + first * source.row_stride,
                        source.row_stride,
@@ -178,22 +177,20 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
                                          !kQuery || row < tile.count);
   }
   wait();
-  const float multiplier = kQuery ? parameters.query_multiplier : parameters.key_multiplier;
-  const bool rotated = parameters.rotated != 0;
-  const int steps = parameters.extra_steps;
+  const float multiplier = kQuery ? plan.scores.query_multiplier : plan.scores.key_multiplier;
+  const bool rotated = plan.scores.rotated != 0;
+  const int steps = plan.scores.extra_steps;
   Chunk means = {};
-  if (!kQuery || a.with_log_sum_exp) load_table(parameters.key_means, thread.chunk, means);
+  if (!kQuery || a.with_log_sum_exp) load_table(plan.key_means, thread.chunk, means);
   if (kQuery && a.with_log_sum_exp) {
-    write_shifts<kType>(
-        tile, raw, means, parameters, a.softmax_scale,
-        a.section<float>(a.block_layout.smoothing_shifts) + bh * a.problem.queries + first);
+    write_shifts<kType>(tile, raw, means, plan, a.softmax_scale, a.smoothing_shifts(bh, first));
   }
   if (rotated) {
     write_score_codes<kType, kQuery, true>(tile, raw, means, multiplier);
   } else {
     write_score_codes<kType, kQuery, false>(tile, raw, means, multiplier);
   }
-  write_columns<kType, kQuery>(tile, parameters, multiplier, steps, shared, [&](int step) {
+  write_columns<kType, kQuery>(tile, plan, multiplier, steps, shared, [&](int step) {
     return kQuery ? a.query_columns(step, bh, first) : a.key_columns(step, bh, first);
   });
 }
@@ -208,8 +205,8 @@ __device__ __forceinline__ void quantize_values(const Arguments& a, std::int64_t
   const std::byte* rows = a.v.head(bh, a.problem.heads) + first * a.v.row_stride;
   float* energies = a.problem.repair_rows > 0 ? a.energies(bh) + first : nullptr;
   write_value_tile<kType, kAligned, ValueContent::codes>(
-      [&](int row) { return rows + row * a.v.row_stride; }, count, count, wait, a.parameters(bh),
-      energies, shared, a.value_block(bh, tile));
+      [&](int row) { return rows + row * a.v.row_stride; }, count, count, wait, a.plan(bh),
+      energies, shared, a.block_layout.format.ones_rows, a.value_block(bh, tile));
 }
 
 }  // namespace openvc::cuda::prepare

@@ -63,25 +63,25 @@ __device__ __forceinline__ void subtract_codes(float (&coordinates)[kWordSlots],
   coordinates[3] = coordinates[3] - high.y;
 }
 
-/// 16 bytes of a weight row: the code of 1 for keys below `weights`.
-__device__ __forceinline__ uint4 weight_unit(int unit, int weights) {
+/// 16 bytes of a row of ones: the code of 1 for keys below `counted`.
+__device__ __forceinline__ uint4 ones_unit(int unit, int counted) {
   std::uint32_t words[kGroupWords] = {};
 #pragma unroll
   for (int i = 0; i < numerics::kKeyGroup; ++i) {
     const int key = numerics::key_of_slot(unit * numerics::kKeyGroup + i);
-    const std::uint32_t code = key < weights ? numerics::kE4m3One : 0u;
+    const std::uint32_t code = key < counted ? numerics::kE4m3One : 0u;
     words[i / kWordSlots] |= code << (i % kWordSlots * 8);
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 /// Writes a block of packed V. `row(i)` is the source of the tile's key i < count; keys below
-/// `weights` count in the denominator. `energies` is null or takes the energy of what rounding left
+/// `counted` count in the denominator. `energies` is null or takes the energy of what rounding left
 /// of each key. `wait` returns when the parameters can be read.
 template <ElementType kType, bool kAligned, ValueContent kContent, class Row, class Wait>
-__device__ __forceinline__ void write_value_tile(const Row& row, int count, int weights,
-                                                 const Wait& wait, const HeadParameters& parameters,
-                                                 float* energies, ValueTile& shared,
+__device__ __forceinline__ void write_value_tile(const Row& row, int count, int counted,
+                                                 const Wait& wait, const numerics::HeadPlan& plan,
+                                                 float* energies, ValueTile& shared, int ones_rows,
                                                  std::byte* block) {
   constexpr int kPasses = kRowThreads / kChunksAtOnce;
   const ValueThread thread;
@@ -107,10 +107,10 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
     Chunk means;
     Chunk multipliers;
     Chunk scales;
-    load_table(parameters.value_means, chunk, means);
-    load_table(parameters.value_multipliers, chunk, multipliers);
+    load_table(plan.value_means, chunk, means);
+    load_table(plan.value_multipliers, chunk, multipliers);
     if (kContent == ValueContent::codes && energies != nullptr) {
-      load_table(parameters.value_scales, chunk, scales);
+      load_table(plan.value_scales, chunk, scales);
     }
     Chunk values[kWordSlots];
 #pragma unroll
@@ -156,7 +156,6 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
   __syncthreads();
   auto* out = reinterpret_cast<uint4*>(block);
   constexpr int kCodeUnits = numerics::kHeadDim * kChannelUnits;
-  constexpr int kWeightUnits = schedule::kWeightRows * kChannelUnits;
 #pragma unroll
   for (int i = 0; i < kCodeUnits / kTileThreads; ++i) {
     const int index = static_cast<int>(threadIdx.x) + i * kTileThreads;
@@ -164,9 +163,8 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
     const int unit = index % kChannelUnits ^ (channel / kChunkChannels % kChannelUnits);
     out[index] = *reinterpret_cast<const uint4*>(shared[channel][unit]);
   }
-  if (threadIdx.x < kWeightUnits) {
-    out[kCodeUnits + static_cast<int>(threadIdx.x)] =
-        weight_unit(static_cast<int>(threadIdx.x) % kChannelUnits, weights);
+  for (int i = static_cast<int>(threadIdx.x); i < ones_rows * kChannelUnits; i += kTileThreads) {
+    out[kCodeUnits + i] = ones_unit(i % kChannelUnits, counted);
   }
 }
 

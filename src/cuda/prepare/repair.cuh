@@ -191,14 +191,14 @@ __global__ void __launch_bounds__(kTileThreads)
   const std::int64_t first = block * kTileRows;
   copy_rows(a.key_row(bh, 0), a.key_row(bh, first), numerics::kHeadDim, tokens, count,
             problem.keys - 1);
-  for (int step = 0; step < a.parameters(bh).extra_steps; ++step) {
+  for (int step = 0; step < a.plan(bh).scores.extra_steps; ++step) {
     copy_rows(a.key_columns(step, bh, 0), a.key_columns(step, bh, first), numerics::kColumnsPerStep,
               tokens, count, problem.keys - 1);
   }
   const std::byte* values = a.v.head(bh, problem.heads);
   write_value_tile<kType, kAligned, ValueContent::residuals>(
-      [&](int row) { return values + tokens[row] * a.v.row_stride; }, count, 0, [] {},
-      a.parameters(bh), nullptr, shared, a.value_block(bh, block));
+      [&](int row) { return values + tokens[row] * a.v.row_stride; }, count, 0, [] {}, a.plan(bh),
+      nullptr, shared, a.block_layout.format.ones_rows, a.value_block(bh, block));
 }
 
 }  // namespace openvc::cuda::prepare

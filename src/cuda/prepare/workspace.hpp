@@ -7,8 +7,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/flush.hpp"
-#include "numerics/plan.hpp"
-#include "openvc/options.hpp"
+#include "numerics/head_plan.hpp"
 #include "schedule/prepared_layout.hpp"
 #include "schedule/problem.hpp"
 
@@ -43,21 +42,10 @@ enum ExtentStatistic : int {
 /// What is decided together: the codes of Q and K, those of V.
 enum HeadPart : int { kScores, kValues, kHeadParts };
 
-/// What the second pass over a head needs besides its elements.
-struct alignas(16) HeadParameters {
-  float query_multiplier;
-  float key_multiplier;
-  std::int32_t extra_steps;
-  std::int32_t rotated;
-  float key_means[numerics::kHeadDim];
-  float value_means[numerics::kHeadDim];
-  float value_scales[numerics::kHeadDim];
-  float value_multipliers[numerics::kHeadDim];
-  std::uint8_t residual_channels[numerics::kMaxResidualChannels];
-  numerics::FlushModel flush;
+/// What the prediction of a head's flushed mass needs besides its samples.
+struct FlushInputs {
+  numerics::FlushModel model;
   std::int32_t finite;  // Q and K hold neither infinities nor NaNs
-  std::int32_t excess_exponent;
-  float shift_unit;
 };
 
 /// The canonical tree over the tiles of a tensor. Level 0 has a row of partial results per tile,
@@ -96,8 +84,8 @@ struct WorkspaceLayout {
   TileTree tree;            // of the longer of the two
   int last_query_rows = 0;  // rows of the last level that tiles of Q have become
   int last_key_rows = 0;
-  std::size_t plans = 0;           // HeadPlan [bh]
-  std::size_t parameters = 0;      // HeadParameters [bh]
+  std::size_t plans = 0;           // numerics::HeadPlan [bh]
+  std::size_t flush_inputs = 0;    // FlushInputs [bh]
   std::size_t columns = 0;         // float [bh][statistic][row of any level][kHeadDim]
   std::size_t extents = 0;         // uint32 [bh][statistic][tile]
   std::size_t flush_squares = 0;   // float [bh][sample]
@@ -134,8 +122,8 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p) {
     end = (end + bytes + kAlignment - 1) / kAlignment * kAlignment;
     return start;
   };
-  layout.plans = place(heads * sizeof(HeadPlan));
-  layout.parameters = place(heads * sizeof(HeadParameters));
+  layout.plans = place(heads * sizeof(numerics::HeadPlan));
+  layout.flush_inputs = place(heads * sizeof(FlushInputs));
   layout.columns = place(heads * kColumnStatistics * rows * numerics::kHeadDim * sizeof(float));
   layout.extents = place(heads * kExtentStatistics * tiles * sizeof(std::uint32_t));
   layout.flush_squares = place(heads * numerics::kFlushSamples * sizeof(float));

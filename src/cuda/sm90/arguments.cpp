@@ -6,6 +6,7 @@
 
 #include "cuda/host/tensor_map.hpp"
 #include "cuda/sm90/config.hpp"
+#include "cuda/sm90/launch.hpp"
 
 namespace openvc::cuda::sm90 {
 namespace {
@@ -26,7 +27,7 @@ Parameters make_parameters(const Arguments& arguments) {
   const schedule::Problem& problem = inputs.problem;
   const schedule::PreparedLayout& layout = inputs.layout;
   const auto heads = static_cast<std::uint64_t>(problem.batch_heads());
-  const auto query_rows = static_cast<std::uint64_t>(problem.padded_queries());
+  const auto query_rows = static_cast<std::uint64_t>(layout.query_rows);
   const auto key_rows = static_cast<std::uint64_t>(problem.padded_keys());
   constexpr std::uint64_t kRowBytes = numerics::kHeadDim;
   constexpr std::uint32_t kKeys = numerics::kKeyBlock;
@@ -45,7 +46,8 @@ Parameters make_parameters(const Arguments& arguments) {
                         TileSwizzle::bytes_128);
   p.key_map = encode_tensor_map(rows_of(layout.key_codes, key_rows, heads, kRowBytes, kKeys),
                                 TileSwizzle::bytes_128);
-  constexpr std::uint32_t kValueRows = schedule::kValueRows;
+  static_assert(kPackedFormat.ones_rows == kOnesRows);
+  static_assert(kPackedFormat.query_tile % (2 * kRowsPerBlock) == 0);
   p.value_map = encode_tensor_map(
       rows_of(layout.value_codes, key_rows / kKeys * kValueRows, heads, kKeys, kValueRows),
       TileSwizzle::bytes_128);

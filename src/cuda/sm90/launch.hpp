@@ -8,6 +8,9 @@
 
 namespace openvc::cuda::sm90 {
 
+/// What the kernel reads: clusters of two blocks of 128 query rows, and a product of N = 136.
+inline constexpr schedule::PackedFormat kPackedFormat{.query_tile = 256, .ones_rows = 8};
+
 /// Why a device of this compute capability cannot run the Hopper kernel; empty if it can.
 std::string refusal(int major, int minor);
 

@@ -177,7 +177,7 @@ struct Loader {
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.values[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.value_full[ring.stage]);
-        const int row = tiles.block(i) * schedule::kValueRows;
+        const int row = tiles.block(i) * kValueRows;
         ptx::mbarrier_wait(ptx::shared_address(&shared.value_empty[ring.stage]), ring.parity);
         expect(full, sizeof(stage.codes));
         copy(stage.codes, parameters.value_map, full, 0, row, head);

@@ -26,7 +26,7 @@
 // `partial`, which is added to the binary32 accumulator every second tile (256 keys).
 namespace openvc::cuda::sm90 {
 
-inline constexpr int kAccumulatorRegisters = schedule::kValueRows / 2;
+inline constexpr int kAccumulatorRegisters = kValueRows / 2;
 // Registers of the weight columns that hold the sums of rows g and g + 8; the others repeat them.
 inline constexpr int kLowSum = numerics::kHeadDim / 2;
 inline constexpr int kHighSum = numerics::kHeadDim / 2 + 2;

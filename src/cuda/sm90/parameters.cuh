@@ -14,10 +14,10 @@ enum class OutputType : std::uint8_t { bfloat16, float16 };
 
 /// Kernel parameters; passed by value in constant memory, where the copy engine finds its maps.
 struct Parameters {
-  CUtensorMap query_map;  // [bh][padded_queries][kHeadDim] bytes, box of kRowsPerBlock rows
+  CUtensorMap query_map;  // [bh][query_rows][kHeadDim] bytes, box of kRowsPerBlock rows
   CUtensorMap key_map;    // [bh][padded_keys][kHeadDim] bytes, box of kKeyBlock rows
   CUtensorMap value_map;  // [bh][block * kValueRows][kKeyBlock] bytes, box of kValueRows rows
-  CUtensorMap query_columns_map;  // [step * bh][padded_queries][kColumnsPerStep]
+  CUtensorMap query_columns_map;  // [step * bh][query_rows][kColumnsPerStep]
   CUtensorMap key_columns_map;    // [step * bh][padded_keys][kColumnsPerStep]
   schedule::Problem problem;
   const schedule::HeadRule* head_rules;  // [bh]

@@ -10,7 +10,7 @@
 #include "numerics/hadamard.hpp"
 #include "numerics/half.hpp"
 #include "numerics/online_softmax.hpp"
-#include "numerics/plan.hpp"
+#include "numerics/plan_scores.hpp"
 #include "numerics/qk_quantize.hpp"
 #include "numerics/score_scale.hpp"
 #include "numerics/v_quantize.hpp"
@@ -123,8 +123,7 @@ struct ProbabilityCode {
   static constexpr std::uint64_t kCount = 2 * kRows * kAllHalves;
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
     const std::uint64_t row_index = i / kAllHalves % kRows;
-    ProbabilityRule rule;
-    rule.tail_correction = i / kAllHalves >= kRows;
+    const HeadRule rule = head_rule(0, i / kAllHalves >= kRows);
     RowState row;
     raise_row_max(row, half_at(row_index * (kAllHalves / kRows) + row_index % 32), rule);
     return probability_code(half_at(i), row, rule);
@@ -140,9 +139,8 @@ struct WideProbabilityCode {
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
     const std::uint64_t row_index = i / kAllHalves % kRows;
     const std::uint64_t rule_index = i / kAllHalves / kRows;
-    ProbabilityRule rule;
-    rule.score_exponent = 1 + static_cast<int>(rule_index % kExponents);
-    rule.tail_correction = rule_index >= kExponents;
+    const HeadRule rule =
+        head_rule(1 + static_cast<int>(rule_index % kExponents), rule_index >= kExponents);
     RowState row;
     raise_row_max(row, half_at(row_index * 4111u), rule);
     return probability_code(half_at(i), row, rule);
@@ -164,8 +162,7 @@ struct RowUpdates {
   static constexpr std::uint64_t kCount = kRandomCases;
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
     Random random{i};
-    ProbabilityRule rule;
-    rule.score_exponent = i % 2 == 0 ? 0 : random.below(kMaxScoreExponent + 1);
+    const HeadRule rule = head_rule(i % 2 == 0 ? 0 : random.below(kMaxScoreExponent + 1), false);
     RowState row;
     Hash hash;
     for (int block = 0; block < 8; ++block) {
@@ -285,13 +282,15 @@ struct ScorePlans {
     }
     NumericOptions options;
     options.max_extra_steps = i % 2 == 0 ? 4 : 0;
-    const ScorePlan plan = plan_scores(statistics, 1000, 1000, 0.088f, options);
+    HeadPlan plan;
+    plan_scores(statistics, 1000, 1000, 0.088f, options, plan);
     Hash hash;
-    hash.add(plan.query_multiplier);
-    hash.add(plan.key_multiplier);
-    hash.add(plan.score_error_variance);
-    hash.add(static_cast<std::uint32_t>(plan.extra_steps * 64 + plan.score_exponent) * 2u +
-             (plan.rotated ? 1u : 0u));
+    hash.add(plan.scores.query_multiplier);
+    hash.add(plan.scores.key_multiplier);
+    hash.add(plan.score_rounding.error);
+    hash.add(static_cast<std::uint32_t>(plan.scores.extra_steps * 64 + plan.scores.score_exponent) *
+                 2u +
+             plan.scores.rotated);
     for (const float mean : plan.key_means) hash.add(mean);
     for (const std::uint8_t c : plan.residual_channels) hash.add(std::uint32_t{c});
     return hash.value;

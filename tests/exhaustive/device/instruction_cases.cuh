@@ -117,7 +117,7 @@ struct Recipe {
     if (!(numerics::magnitude(row_max) <= 60000.0f)) return {0, 0};
     if (numerics::is_finite(score) && score > row_max) return {0, 0};
     if (score == numerics::infinity()) return {0, 0};
-    const numerics::ProbabilityRule rule{0, (i >> 16) >= kRows};
+    const numerics::HeadRule rule = numerics::head_rule(0, (i >> 16) >= kRows);
     numerics::RowState row;
     numerics::raise_row_max(row, row_max, rule);
     const std::uint32_t offset =
@@ -144,8 +144,8 @@ struct WideRecipe {
     if (!numerics::is_finite(row_max)) return {0, 0};
     if (numerics::is_finite(score) && score > row_max) return {0, 0};
     if (score == numerics::infinity()) return {0, 0};
-    const numerics::ProbabilityRule rule{1 + static_cast<int>(rule_index % kExponents),
-                                         rule_index >= kExponents};
+    const numerics::HeadRule rule = numerics::head_rule(
+        1 + static_cast<int>(rule_index % kExponents), rule_index >= kExponents);
     numerics::RowState row;
     numerics::raise_row_max(row, row_max, rule);
     const std::uint32_t scale = numerics::float_to_half(

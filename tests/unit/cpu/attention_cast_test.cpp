@@ -20,8 +20,8 @@
 namespace openvc::cpu {
 namespace {
 
+using numerics::HeadRule;
 using numerics::kKeyBlock;
-using numerics::ProbabilityRule;
 using numerics::RowState;
 
 float half(std::uint32_t bits) { return numerics::half_to_float(static_cast<std::uint16_t>(bits)); }
@@ -41,7 +41,7 @@ class Tile {
   [[nodiscard]] float factor(int lane) const { return rows_.factor[row_index(lane)]; }
 
   /// Returns whether a factor was reported.
-  bool cast(const ProbabilityRule& rule, bool repair, int used_keys = kKeyBlock) {
+  bool cast(const HeadRule& rule, bool repair, int used_keys = kKeyBlock) {
     bool has_nan = false;
     for (int lane = 0; lane < kernel_.group; ++lane) {
       // Unrounded, as the kernel's maximum is: it may lie between two binary16 numbers.
@@ -89,8 +89,9 @@ class Tile {
   RowStates rows_{};
 };
 
-constexpr ProbabilityRule kRules[] = {{0, false}, {0, true},  {1, false},
-                                      {1, true},  {7, false}, {31, true}};
+constexpr HeadRule kRules[] = {numerics::head_rule(0, false), numerics::head_rule(0, true),
+                               numerics::head_rule(1, false), numerics::head_rule(1, true),
+                               numerics::head_rule(7, false), numerics::head_rule(31, true)};
 
 /// All binary16 numbers that are not NaN, in ascending order, then the NaN.
 std::vector<float> all_halves() {
@@ -103,7 +104,7 @@ std::vector<float> all_halves() {
   return values;
 }
 
-RowState state_at(float row_max, const ProbabilityRule& rule) {
+RowState state_at(float row_max, const HeadRule& rule) {
   RowState row;
   numerics::raise_row_max(row, row_max, rule);
   row.sum = 1000.0f;
@@ -133,7 +134,7 @@ TEST(AttentionCast, EveryScoreGivesTheByteOfTheContract) {
   for (const AttentionKernel* kernel : all_attention_kernels()) {
     Tile tile(*kernel);
     const auto tile_size = static_cast<std::size_t>(kKeyBlock * kernel->group);
-    for (const ProbabilityRule& rule : kRules) {
+    for (const HeadRule& rule : kRules) {
       for (float maximum : maxima) {
         const RowState state = state_at(half(numerics::float_to_half(maximum)), rule);
         for (std::size_t first = 0; first < values.size(); first += tile_size) {
@@ -163,8 +164,8 @@ TEST(AttentionCast, EveryScoreGivesTheByteOfTheContract) {
 }
 
 /// Random walks over several blocks: bytes, state and factor of every row.
-void expect_walk(const AttentionKernel& kernel, const ProbabilityRule& rule, float size,
-                 bool with_special, unsigned seed) {
+void expect_walk(const AttentionKernel& kernel, const HeadRule& rule, float size, bool with_special,
+                 unsigned seed) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal;
   Tile tile(kernel);
@@ -217,7 +218,7 @@ void expect_walk(const AttentionKernel& kernel, const ProbabilityRule& rule, flo
 
 TEST(AttentionCast, RowsWalkLikeTheContract) {
   for (const AttentionKernel* kernel : all_attention_kernels()) {
-    for (const ProbabilityRule& rule : kRules) {
+    for (const HeadRule& rule : kRules) {
       for (float size : {0.01f, 3.0f, 40.0f, 1000.0f, 20000.0f}) {
         for (bool special : {false, true}) {
           expect_walk(*kernel, rule, size, special, 17);

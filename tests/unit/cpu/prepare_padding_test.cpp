@@ -41,6 +41,7 @@ class PreparePadding : public testing::TestWithParam<KeyRows> {
     request_.problem.keys = GetParam().keys;
     request_.problem.repair_rows = GetParam().repaired;
     request_.softmax_scale = 0.08838834764831845f;
+    request_.format = cpu::kPackedFormat;
     request_.numerics.max_extra_steps = 2;
     request_.numerics.score_error_target = 0.0f;
     prepared_ = run_prepare(request_);
@@ -88,14 +89,15 @@ TEST_P(PreparePadding, QueriesAreZero) {
   const schedule::Problem& p = request_.problem;
   const auto expect_zero = [&](std::size_t section, std::int64_t first, std::int64_t width) {
     const std::byte* begin = row(section, first + p.queries, width);
-    const std::byte* end = row(section, first + p.padded_queries(), width);
+    const std::byte* end = row(section, first + prepared_.layout.query_rows, width);
     EXPECT_EQ(std::count(begin, end, std::byte{0}), end - begin);
   };
   for (std::int64_t head = 0; head < kHeads; ++head) {
-    expect_zero(prepared_.layout.query_codes, head * p.padded_queries(), kHeadDim);
+    expect_zero(prepared_.layout.query_codes, head * prepared_.layout.query_rows, kHeadDim);
     for (int step = 0; step < request_.numerics.max_extra_steps; ++step) {
       const std::int64_t plane = step * p.batch_heads() + head;
-      expect_zero(prepared_.layout.query_columns, plane * p.padded_queries(), kColumnsPerStep);
+      expect_zero(prepared_.layout.query_columns, plane * prepared_.layout.query_rows,
+                  kColumnsPerStep);
     }
   }
 }

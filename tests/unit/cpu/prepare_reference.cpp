@@ -13,7 +13,7 @@
 #include "numerics/canonical_sum.hpp"
 #include "numerics/flush.hpp"
 #include "numerics/hadamard.hpp"
-#include "numerics/plan.hpp"
+#include "numerics/plan_scores.hpp"
 #include "numerics/qk_quantize.hpp"
 #include "numerics/repair.hpp"
 #include "numerics/v_quantize.hpp"
@@ -96,22 +96,20 @@ class Head {
       statistics.key_sums[c] = channel_sum(k_, c);
       statistics.key_squares[c] = channel_squares(k_, c);
     }
-    plan_ = plan_scores(statistics, problem_.queries, problem_.keys, request_.softmax_scale,
-                        request_.numerics);
-    HeadPlan& description = out_.plans[static_cast<std::size_t>(head_)];
-    description.extra_steps = plan_.extra_steps;
-    description.rotated = plan_.rotated;
-    description.score_exponent = plan_.score_exponent;
-    description.predicted_score_error = std::sqrt(plan_.score_error_variance);
+    plan_scores(statistics, problem_.queries, problem_.keys, request_.softmax_scale,
+                request_.numerics, plan_);
+    openvc::HeadPlan& description = out_.plans[static_cast<std::size_t>(head_)];
+    description.extra_steps = plan_.scores.extra_steps;
+    description.rotated = plan_.scores.rotated != 0;
+    description.score_exponent = plan_.scores.score_exponent;
+    description.predicted_score_error = std::sqrt(plan_.scores.error_variance);
     description.predicted_flush = predicted_flush(statistics);
     const Choice tail = request_.numerics.tail_correction;
     description.tail_correction =
         tail == Choice::always ||
         (tail == Choice::automatic && description.predicted_flush > kFlushLimit);
-    const schedule::HeadRule rule{static_cast<std::uint8_t>(plan_.score_exponent),
-                                  static_cast<std::uint8_t>(plan_.extra_steps),
-                                  description.tail_correction ? std::uint8_t{1} : std::uint8_t{0},
-                                  static_cast<std::uint8_t>(plan_.excess_exponent)};
+    const HeadRule rule = head_rule(plan_.scores.score_exponent, description.tail_correction,
+                                    plan_.scores.extra_steps, plan_.scores.excess_exponent);
     std::memcpy(at(out_.layout.head_rules, head_ * 4), &rule, sizeof(rule));
 
     const bool finite = extent_of(v_).finite();
@@ -165,10 +163,11 @@ class Head {
         std::memcpy(at(out_.layout.smoothing_shifts, (head_ * problem_.queries + s) * 4), &shift,
                     4);
       }
-      if (plan_.rotated) rotate(row, kQueryRotationScale);
-      const std::int64_t place = head_ * problem_.padded_queries() + s;
-      score_row(row, plan_.query_multiplier, out_.layout.query_codes, out_.layout.query_columns,
-                place, problem_.batch_heads() * problem_.padded_queries(), true);
+      if (plan_.scores.rotated != 0) rotate(row, kQueryRotationScale);
+      const std::int64_t place = head_ * out_.layout.query_rows + s;
+      score_row(row, plan_.scores.query_multiplier, out_.layout.query_codes,
+                out_.layout.query_columns, place, problem_.batch_heads() * out_.layout.query_rows,
+                true);
     }
   }
 
@@ -176,8 +175,8 @@ class Head {
     for (std::int64_t s = 0; s < problem_.keys; ++s) {
       Row row = k_[static_cast<std::size_t>(s)];
       for (std::size_t c = 0; c < kHeadDim; ++c) row[c] = row[c] - plan_.key_means[c];
-      if (plan_.rotated) rotate(row, kKeyRotationScale);
-      score_row(row, plan_.key_multiplier, out_.layout.key_codes, out_.layout.key_columns,
+      if (plan_.scores.rotated != 0) rotate(row, kKeyRotationScale);
+      score_row(row, plan_.scores.key_multiplier, out_.layout.key_codes, out_.layout.key_columns,
                 head_ * problem_.padded_keys() + s, problem_.batch_heads() * problem_.padded_keys(),
                 false);
     }
@@ -194,7 +193,8 @@ class Head {
       for (std::size_t c = 0; c < kHeadDim; ++c) {
         *value_byte(c, s) = e4m3_encode(coordinate(s, c));
       }
-      for (std::size_t row = kHeadDim; row < schedule::kValueRows; ++row) {
+      for (std::size_t row = kHeadDim; row < static_cast<std::size_t>(out_.layout.value_rows());
+           ++row) {
         *value_byte(row, s) = e4m3_encode(1.0f);
       }
     }
@@ -242,7 +242,7 @@ class Head {
       *byte(codes, place * kHeadDim + static_cast<std::int64_t>(c)) =
           quantize(row[c], multiplier).code;
     }
-    for (int i = 0; i < plan_.extra_steps * kResidualChannelsPerStep; ++i) {
+    for (int i = 0; i < plan_.scores.extra_steps * kResidualChannelsPerStep; ++i) {
       const int position = i % kResidualChannelsPerStep;
       const Quantized x = quantize(row[plan_.residual_channels[i]], multiplier);
       const std::int64_t first = (i / kResidualChannelsPerStep * plane + place) * kColumnsPerStep;
@@ -275,8 +275,7 @@ class Head {
   }
 
   std::uint8_t* value_byte(std::size_t row, std::int64_t key) {
-    return byte(out_.layout.value_codes, static_cast<std::int64_t>(schedule::value_code_offset(
-                                             problem_, head_, static_cast<int>(row), key)));
+    return byte(out_.layout.value_code_at(head_, static_cast<int>(row), key), 0);
   }
 
   const schedule::PrepareRequest& request_;
@@ -286,7 +285,7 @@ class Head {
   Rows q_;
   Rows k_;
   Rows v_;
-  ScorePlan plan_;
+  numerics::HeadPlan plan_;
   std::array<ChannelCode, kHeadDim> codes_{};
 };
 
@@ -322,7 +321,7 @@ PreparedBytes run_prepare(const schedule::PrepareRequest& request, int threads,
   std::fill_n(memory.get(), size + 2 * kGuard, kGuardByte);
   std::fill_n(block, size, std::byte{filler});
   cpu::ThreadPool pool(threads);
-  cpu::prepare(request, block, result.plans, pool);
+  result.plans = summaries(cpu::prepare(request, block, pool));
   const auto intact = [&](const std::byte* guard) {
     return std::all_of(guard, guard + kGuard, [&](std::byte b) { return b == kGuardByte; });
   };
@@ -336,7 +335,7 @@ std::vector<Section> sections(const schedule::PrepareRequest& request) {
   const schedule::Problem& p = request.problem;
   const auto layout = schedule::prepared_layout(request);
   const auto bh = static_cast<std::size_t>(p.batch_heads());
-  const std::size_t queries = bh * static_cast<std::size_t>(p.padded_queries());
+  const std::size_t queries = bh * static_cast<std::size_t>(layout.query_rows);
   const std::size_t keys = bh * static_cast<std::size_t>(p.padded_keys());
   const std::size_t columns = static_cast<std::size_t>(request.numerics.max_extra_steps) *
                               static_cast<std::size_t>(kColumnsPerStep);
@@ -347,10 +346,10 @@ std::vector<Section> sections(const schedule::PrepareRequest& request) {
   add("query_codes", layout.query_codes, queries * kHeadDim);
   add("key_codes", layout.key_codes, keys * kHeadDim);
   add("value_codes", layout.value_codes,
-      bh * static_cast<std::size_t>(p.padded_key_blocks()) * schedule::kValueBlockBytes);
+      bh * static_cast<std::size_t>(p.padded_key_blocks()) * layout.value_block_bytes());
   add("query_columns", layout.query_columns, queries * columns);
   add("key_columns", layout.key_columns, keys * columns);
-  add("head_rules", layout.head_rules, bh * sizeof(schedule::HeadRule));
+  add("head_rules", layout.head_rules, bh * sizeof(numerics::HeadRule));
   add("value_scales", layout.value_scales, bh * kHeadDim * sizeof(float));
   add("value_means", layout.value_means, bh * kHeadDim * sizeof(float));
   if (request.with_log_sum_exp) {

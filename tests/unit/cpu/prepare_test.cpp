@@ -37,6 +37,7 @@ struct Inputs {
 
   [[nodiscard]] schedule::PrepareRequest request() const {
     schedule::PrepareRequest request;
+    request.format = cpu::kPackedFormat;
     request.q = q.view();
     request.k = k.view();
     request.v = v.view();
@@ -237,7 +238,7 @@ TEST_P(PrepareNonFinite, StaysInItsTensorAndHead) {
   };
   const schedule::Problem& problem = request.problem;
   const Place places[] = {
-      {&clean.q, expected.layout.query_codes, problem.padded_queries()},
+      {&clean.q, expected.layout.query_codes, expected.layout.query_rows},
       {&clean.k, expected.layout.key_codes, problem.padded_keys()},
   };
   for (const Place& place : places) {
@@ -259,12 +260,12 @@ TEST_P(PrepareNonFinite, StaysInItsTensorAndHead) {
   clean.v.set(1, 77, 0, 5, GetParam());
   const PreparedBytes sick = run_prepare(request);
   const auto* scales = reinterpret_cast<const float*>(sick.bytes.data() + sick.layout.value_scales);
-  const std::int64_t value_rows = problem.padded_key_blocks() * schedule::kValueRows;
+  const std::int64_t value_rows = problem.padded_key_blocks() * sick.layout.value_rows();
   for (std::int64_t head = 0; head < 4; ++head) {
     const auto codes = head_codes(sick, sick.layout.value_codes, head, value_rows, value_rows);
     if (head == kSick) {
       EXPECT_EQ(codes.front(), numerics::kE4m3Nan);
-      // Neither padding slots nor weight rows.
+      // Neither padding slots nor rows of ones.
       EXPECT_EQ(std::count(codes.begin(), codes.end(), numerics::kE4m3Nan), 140 * kD);
       EXPECT_TRUE(std::isnan(scales[head * kD + 9]));
     } else {
@@ -288,8 +289,9 @@ TEST(Prepare, ZerosGiveZeros) {
   const PreparedBytes prepared = run_prepare(request);
   for (const Section& section : sections(request)) {
     for (std::size_t i = section.begin; i < section.end; ++i) {
-      const auto row = (i - section.begin) / numerics::kKeyBlock % schedule::kValueRows;
-      if (section.name == "value_codes" && row >= kD) continue;  // a weight row
+      const auto row = (i - section.begin) / numerics::kKeyBlock %
+                       static_cast<std::size_t>(prepared.layout.value_rows());
+      if (section.name == "value_codes" && row >= kD) continue;  // a row of ones
       ASSERT_EQ(prepared.bytes[i], std::byte{0}) << section.name;
     }
   }
@@ -328,9 +330,9 @@ TEST_P(PrepareExtremes, ScoresStayInsideBinary16) {
       }
     }
     EXPECT_LT(largest, 60'000.0f);  // and not NaN
-    constexpr std::int64_t kValueRows = 2 * schedule::kValueRows;
+    const std::int64_t value_rows = 2 * prepared.layout.value_rows();
     for (const std::uint8_t code :
-         head_codes(prepared, prepared.layout.value_codes, 0, kValueRows, kValueRows)) {
+         head_codes(prepared, prepared.layout.value_codes, 0, value_rows, value_rows)) {
       ASSERT_NE(code & 0x7F, numerics::kE4m3Nan);
     }
     EXPECT_FALSE(std::isnan(prepared.plans[0].predicted_score_error));

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "cpu/aligned_buffer.hpp"
+#include "cpu/prepare.hpp"
 #include "numerics/e4m3.hpp"
 #include "schedule/prepared_layout.hpp"
 
@@ -32,7 +33,8 @@ class RandomPrepared {
 
   RandomPrepared(const schedule::Problem& problem, const Options& options)
       : problem_(problem), options_(options), generator_(options.seed) {
-    layout_ = schedule::prepared_layout(problem, options.extra_steps, options.with_log_sum_exp);
+    layout_ = schedule::prepared_layout(problem, options.extra_steps, options.with_log_sum_exp,
+                                        kPackedFormat);
     buffer_ = AlignedBuffer<std::byte>(layout_.bytes + schedule::kSectionAlignment);
     const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
     data_ = buffer_.data() + (schedule::kSectionAlignment - address % schedule::kSectionAlignment);
@@ -64,7 +66,7 @@ class RandomPrepared {
   }
 
   void fill_scores() {
-    const std::int64_t queries = problem_.padded_queries();
+    const std::int64_t queries = layout_.query_rows;
     const std::int64_t keys = problem_.padded_keys();
     for (std::int64_t bh = 0; bh < problem_.batch_heads(); ++bh) {
       fill_rows(layout_.query_codes, bh * queries, problem_.queries, numerics::kHeadDim);
@@ -128,10 +130,9 @@ class RandomPrepared {
       for (std::int64_t key = 0; key < problem_.padded_keys(); ++key) {
         const bool counts = key < problem_.keys;
         const bool repairs = key >= repair_start && key < repair_start + problem_.repair_rows;
-        for (int row = 0; row < schedule::kValueRows; ++row) {
-          const std::size_t offset = schedule::value_code_offset(problem_, bh, row, key);
-          data_[layout_.value_codes + offset] = static_cast<std::byte>(
-              row < numerics::kHeadDim ? value_code(counts || repairs) : weight_code(counts));
+        for (int row = 0; row < layout_.value_rows(); ++row) {
+          data_[layout_.value_code_at(bh, row, key)] = static_cast<std::byte>(
+              row < numerics::kHeadDim ? value_code(counts || repairs) : ones_code(counts));
         }
       }
     }
@@ -142,19 +143,16 @@ class RandomPrepared {
     return options_.poisoned_padding ? numerics::kE4m3MaxCode : std::uint8_t{0};
   }
 
-  [[nodiscard]] std::uint8_t weight_code(bool counts) const {
+  [[nodiscard]] std::uint8_t ones_code(bool counts) const {
     if (options_.poisoned_padding) return numerics::kE4m3Nan;
     return counts ? numerics::kE4m3One : std::uint8_t{0};
   }
 
   void fill_heads() {
     for (std::int64_t bh = 0; bh < problem_.batch_heads(); ++bh) {
-      schedule::HeadRule rule;
-      rule.score_exponent = static_cast<std::uint8_t>(options_.score_exponent);
-      rule.extra_steps = static_cast<std::uint8_t>(options_.extra_steps);
-      rule.tail_correction = options_.tail_correction ? 1 : 0;
-      std::memcpy(data_ + layout_.head_rules + static_cast<std::size_t>(bh) * sizeof(rule), &rule,
-                  sizeof(rule));
+      const numerics::HeadRule rule = numerics::head_rule(
+          options_.score_exponent, options_.tail_correction, options_.extra_steps);
+      std::memcpy(data_ + layout_.head_rule_at(bh), &rule, sizeof(rule));
     }
     const std::int64_t channels = problem_.batch_heads() * numerics::kHeadDim;
     fill_floats(layout_.value_scales, channels, 0.01f);

@@ -33,22 +33,19 @@ T load(const schedule::PreparedView& inputs, std::size_t section, std::int64_t i
 
 double score(const schedule::PreparedView& inputs, std::int64_t bh, std::int64_t query,
              std::int64_t key) {
-  const schedule::Problem& p = inputs.problem;
   const schedule::PreparedLayout& layout = inputs.layout;
-  double sum = 0.0;
-  for (std::int64_t c = 0; c < kHeadDim; ++c) {
-    sum += decode(inputs, layout.query_codes, (bh * p.padded_queries() + query) * kHeadDim + c) *
-           decode(inputs, layout.key_codes, (bh * p.padded_keys() + key) * kHeadDim + c);
-  }
-  const auto rule = load<schedule::HeadRule>(inputs, layout.head_rules, bh);
-  for (std::int64_t step = 0; step < rule.extra_steps; ++step) {
-    const std::int64_t plane = step * p.batch_heads() + bh;
-    for (std::int64_t c = 0; c < kColumnsPerStep; ++c) {
-      sum +=
-          decode(inputs, layout.query_columns,
-                 (plane * p.padded_queries() + query) * kColumnsPerStep + c) *
-          decode(inputs, layout.key_columns, (plane * p.padded_keys() + key) * kColumnsPerStep + c);
+  const auto dot = [&](std::size_t query_row, std::size_t key_row, std::int64_t count) {
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < count; ++c) {
+      sum += decode(inputs, query_row, c) * decode(inputs, key_row, c);
     }
+    return sum;
+  };
+  double sum = dot(layout.query_at(bh, query), layout.key_at(bh, key), kHeadDim);
+  const auto rule = load<numerics::HeadRule>(inputs, layout.head_rules, bh);
+  for (int step = 0; step < rule.extra_steps; ++step) {
+    sum += dot(layout.query_columns_at(step, bh, query), layout.key_columns_at(step, bh, key),
+               kColumnsPerStep);
   }
   return sum;
 }
@@ -61,9 +58,7 @@ class Row {
  public:
   Row(const schedule::PreparedView& inputs, std::int64_t bh, std::int64_t query)
       : inputs_(inputs), bh_(bh), query_(query), sums_(kHeadDim) {
-    const auto rule = load<schedule::HeadRule>(inputs, inputs.layout.head_rules, bh);
-    rule_ = {.score_exponent = rule.score_exponent, .tail_correction = rule.tail_correction != 0};
-    excess_exponent_ = rule.excess_exponent;
+    rule_ = load<numerics::HeadRule>(inputs, inputs.layout.head_rules, bh);
   }
 
   /// Keys [first, first + count) of the head's key rows; the others of the block do not exist.
@@ -90,10 +85,8 @@ class Row {
       block_sum += probability;
       const std::int64_t key = first + i;
       for (int c = 0; c < kHeadDim; ++c) {
-        const std::size_t offset = schedule::value_code_offset(inputs_.problem, bh_, c, key);
         sums_[static_cast<std::size_t>(c)] +=
-            probability *
-            decode(inputs_, inputs_.layout.value_codes, static_cast<std::int64_t>(offset));
+            probability * decode(inputs_, inputs_.layout.value_code_at(bh_, c, key), 0);
       }
     }
     if (!repair) state_.sum += static_cast<float>(block_sum);
@@ -114,7 +107,8 @@ class Row {
         inputs_.with_log_sum_exp
             ? load<float>(inputs_, layout.smoothing_shifts, bh_ * inputs_.problem.queries + query_)
             : 0.0f;
-    row.log_sum_exp = numerics::log_sum_exp(state_, std::log(state_.sum), shift, excess_exponent_);
+    row.log_sum_exp =
+        numerics::log_sum_exp(state_, std::log(state_.sum), shift, rule_.excess_exponent);
     return row;
   }
 
@@ -122,8 +116,7 @@ class Row {
   const schedule::PreparedView& inputs_;
   std::int64_t bh_;
   std::int64_t query_;
-  numerics::ProbabilityRule rule_;
-  int excess_exponent_ = 0;
+  numerics::HeadRule rule_;
   numerics::RowState state_;
   std::vector<double> sums_;
   int ambiguous_ = 0;

@@ -32,6 +32,7 @@ TEST(RowKernels, EveryInstructionSetGivesTheSameBytes) {
   TestTensor k(ElementType::float32, kShape);
   TestTensor v(ElementType::float32, kShape);
   schedule::PrepareRequest request;
+  request.format = cpu::kPackedFormat;
   request.q = q.fill_normal(1).view();
   request.k = k.fill_normal(2).view();
   request.v = v.fill_normal(3).view();

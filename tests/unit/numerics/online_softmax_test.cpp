@@ -20,7 +20,7 @@ using Block = std::vector<float>;
 
 float as_half(double x) { return half_to_float(float_to_half(static_cast<float>(x))); }
 
-RowState visit(const std::vector<Block>& blocks, const ProbabilityRule& rule) {
+RowState visit(const std::vector<Block>& blocks, const HeadRule& rule) {
   RowState row;
   for (const Block& block : blocks) {
     raise_row_max(row, *std::max_element(block.begin(), block.end()), rule);
@@ -54,7 +54,7 @@ const double kLowestError = std::log(1.0 - 0.0796);
 const double kHighestError = std::log(1.0 + 0.0648);
 
 TEST(RowMax, ChangesOnlyWithALargerMaximum) {
-  const ProbabilityRule rule;
+  const HeadRule rule;
   RowState row;
   EXPECT_EQ(raise_row_max(row, -infinity(), rule), 1.0f) << "a block without visible keys";
   EXPECT_EQ(row.row_max, -infinity());
@@ -73,7 +73,7 @@ TEST(RowMax, ChangesOnlyWithALargerMaximum) {
 }
 
 TEST(RowMax, WithinOneIntegerNothingIsRescaled) {
-  const ProbabilityRule rule;
+  const HeadRule rule;
   RowState row;
   raise_row_max(row, 10.25f, rule);
   row.sum = 5.0f;
@@ -87,7 +87,7 @@ TEST(RowMax, OrderOfBlocksOnlyMovesRoundings) {
   // normal range keep their significands: then the sum is the same to the last bit. Scores are
   // multiples of 1/16, so that wide rows subtract their maxima exactly.
   for (const int exponent : {0, 1, 3}) {
-    const ProbabilityRule rule{exponent, false};
+    const HeadRule rule = head_rule(exponent, false);
     testing::Random random(11);
     std::vector<Block> blocks;
     for (int b = 0; b < 8; ++b) {
@@ -121,7 +121,7 @@ TEST(RowMax, AnyOrderStaysWithinTheErrorOfTheCodes) {
   testing::Random random(12);
   for (const int exponent : {0, 2, 6}) {
     for (const bool tail : {false, true}) {
-      const ProbabilityRule rule{exponent, tail};
+      const HeadRule rule = head_rule(exponent, tail);
       for (int trial = 0; trial < 40; ++trial) {
         std::vector<Block> blocks(6);
         for (Block& block : blocks) {
@@ -153,8 +153,8 @@ TEST(LogSumExp, IsUnbiasedForManyKeys) {
           block.push_back(as_half(std::ldexp(centre + random.uniform(-40.0, 0.0), -exponent)));
         }
       }
-      const double error =
-          row_log_sum_exp(visit(blocks, {exponent, false})) - exact_log_sum_exp(blocks, exponent);
+      const double error = row_log_sum_exp(visit(blocks, head_rule(exponent, false))) -
+                           exact_log_sum_exp(blocks, exponent);
       // Scores beyond 2048 are integers: they miss the fractions over which the bias is averaged.
       const double tolerance = std::fabs(std::ldexp(centre, -exponent)) > 1000.0 ? 0.05 : 0.005;
       EXPECT_LT(std::fabs(error), tolerance) << exponent << ' ' << centre;
@@ -192,7 +192,7 @@ TEST(LogSumExp, ExcessScalesTheScoreAndTheShiftAlone) {
 
 TEST(LogSumExp, RowsWithoutKeysAndRowsOfNan) {
   for (const int exponent : {0, 5}) {
-    const ProbabilityRule rule{exponent, exponent == 0};
+    const HeadRule rule = head_rule(exponent, exponent == 0);
     const RowState masked = visit({{-infinity(), -infinity()}}, rule);
     EXPECT_EQ(masked.sum, 0.0f);
     EXPECT_EQ(log_sum_exp(masked, std::log(masked.sum), 1.0f, 0), -infinity());
@@ -213,7 +213,7 @@ TEST(ProbabilityCode, NeverExceedsThePeakInAnyRange) {
   const auto count = static_cast<std::int64_t>(halves.size());
   for (int exponent = 0; exponent <= 31; ++exponent) {
     for (const bool tail : {false, true}) {
-      const ProbabilityRule rule{exponent, tail};
+      const HeadRule rule = head_rule(exponent, tail);
       for (int i = 0; i < 20000; ++i) {
         const std::int64_t top = random.below(count);
         const std::int64_t other =
@@ -238,9 +238,9 @@ TEST(ProbabilityCode, WideRecipeGivesTheBytesOfTheContract) {
       if (score > 0.0f || std::isnan(score)) continue;
       const double wide = static_cast<double>(score);
       mismatches.check(testing::code_bits(testing::wide_recipe(wide, exponent)),
-                       probability_code(score, row, {exponent, false}), wide, exponent);
+                       probability_code(score, row, head_rule(exponent, false)), wide, exponent);
       mismatches.check(testing::code_bits(testing::wide_recipe_with_tail(wide, exponent)),
-                       probability_code(score, row, {exponent, true}), wide, exponent);
+                       probability_code(score, row, head_rule(exponent, true)), wide, exponent);
     }
     EXPECT_EQ(mismatches.count, 0u) << mismatches;
   }
@@ -278,7 +278,7 @@ TEST(ProbabilityCode, WholeRecipesOnRandomRows) {
         i % 2 == 0 ? std::max<std::int64_t>(0, top - random.below(400)) : random.below(top + 1);
     const float row_max = halves[static_cast<std::size_t>(top)];
     const float score = halves[static_cast<std::size_t>(other)];
-    const ProbabilityRule rule{static_cast<int>(random.below(32)), random.below(2) == 1};
+    const HeadRule rule = head_rule(static_cast<int>(random.below(32)), random.below(2) == 1);
     RowState row;
     raise_row_max(row, row_max, rule);
     double expected = 0.0;
@@ -306,7 +306,7 @@ TEST(ProbabilityCode, WideRowsRescaleLikeTheirCodes) {
   testing::Random random(16);
   const std::vector<float> halves = testing::finite_halves(60000.0f);
   for (int i = 0; i < 300000; ++i) {
-    const ProbabilityRule rule{1 + static_cast<int>(random.below(31)), false};
+    const HeadRule rule = head_rule(1 + static_cast<int>(random.below(31)), false);
     const std::int64_t low = random.below(static_cast<std::int64_t>(halves.size()) - 64);
     const std::int64_t high = low + 1 + random.below(63);
     RowState row;

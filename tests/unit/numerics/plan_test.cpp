@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "numerics/plan.hpp"
+#include "numerics/plan_scores.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,9 +27,16 @@ ScoreStatistics statistics(float common, float outlier = 0.0f, int outliers = 0)
   return s;
 }
 
+HeadPlan head_plan(const ScoreStatistics& s, const NumericOptions& options = {},
+                   float softmax_scale = kScale) {
+  HeadPlan result;
+  plan_scores(s, kTokens, kTokens, softmax_scale, options, result);
+  return result;
+}
+
 ScorePlan plan(const ScoreStatistics& s, const NumericOptions& options = {},
                float softmax_scale = kScale) {
-  return plan_scores(s, kTokens, kTokens, softmax_scale, options);
+  return head_plan(s, options, softmax_scale).scores;
 }
 
 NumericOptions target(float score_error, int max_steps) {
@@ -43,16 +50,16 @@ NumericOptions target(float score_error, int max_steps) {
 TEST(PlanScores, PredictsTheErrorOfWhiteInputs) {
   const ScorePlan p = plan(statistics(1.0f), target(1e9f, 4));
   const float gain = query_gain(kScale);
-  EXPECT_NEAR(std::sqrt(p.score_error_variance), gain * std::sqrt(128.0f * 2.0f) * 0.026f, 1e-4f);
+  EXPECT_NEAR(std::sqrt(p.error_variance), gain * std::sqrt(128.0f * 2.0f) * 0.026f, 1e-4f);
   EXPECT_EQ(p.extra_steps, 0);
-  EXPECT_FALSE(p.rotated);
+  EXPECT_EQ(p.rotated, 0);
 }
 
 /// Predicted variance when exactly `steps` are spent.
 float variance_with(const ScoreStatistics& s, int steps) {
   const ScorePlan p = plan(s, target(0.0f, steps));
   EXPECT_EQ(p.extra_steps, steps);
-  return p.score_error_variance;
+  return p.error_variance;
 }
 
 TEST(PlanScores, MinimisesVariancePlusThePriceOfSteps) {
@@ -80,7 +87,7 @@ TEST(PlanScores, RanksChannelsByEnergyTiesByIndex) {
   ScoreStatistics s = statistics(1.0f);
   s.query_squares[90] *= 100.0f;
   s.key_squares[17] *= 200.0f;
-  const ScorePlan p = plan(s, target(0.0f, 1));
+  const HeadPlan p = head_plan(s, target(0.0f, 1));
   EXPECT_EQ(p.residual_channels[0], 17);
   EXPECT_EQ(p.residual_channels[1], 90);
   for (int i = 2; i < 16; ++i) EXPECT_EQ(p.residual_channels[i], i - 2) << i;
@@ -89,16 +96,16 @@ TEST(PlanScores, RanksChannelsByEnergyTiesByIndex) {
 TEST(PlanScores, RotatesOnlyWhereItIsPredictedToHelp) {
   NumericOptions options = target(1e9f, 4);
   options.rotation = Choice::automatic;
-  EXPECT_FALSE(plan(statistics(1.0f), options).rotated) << "white inputs gain nothing";
+  EXPECT_FALSE(plan(statistics(1.0f), options).rotated != 0) << "white inputs gain nothing";
   const ScoreStatistics spiky = statistics(0.01f, 25.0f, 4);
   const ScorePlan rotated = plan(spiky, options);
-  EXPECT_TRUE(rotated.rotated);
-  EXPECT_LT(rotated.score_error_variance,
-            kRotationVarianceShare * plan(spiky, target(1e9f, 4)).score_error_variance);
+  EXPECT_TRUE(rotated.rotated != 0);
+  EXPECT_LT(rotated.error_variance,
+            kRotationVarianceShare * plan(spiky, target(1e9f, 4)).error_variance);
   options.score_error_target = 0.0f;
-  EXPECT_FALSE(plan(spiky, options).rotated) << "residual columns instead";
+  EXPECT_FALSE(plan(spiky, options).rotated != 0) << "residual columns instead";
   options.rotation = Choice::always;
-  EXPECT_TRUE(plan(spiky, options).rotated);
+  EXPECT_TRUE(plan(spiky, options).rotated != 0);
   EXPECT_EQ(plan(spiky, options).extra_steps, 0);
 }
 
@@ -107,7 +114,7 @@ TEST(PlanScores, DoesNotRotateWhatWouldOverflow) {
   s.query.magnitude_bits = float_bits(3e38f);
   NumericOptions options;
   options.rotation = Choice::always;
-  EXPECT_FALSE(plan(s, options).rotated);
+  EXPECT_FALSE(plan(s, options).rotated != 0);
 }
 
 TEST(PlanScores, MeanEnergyDoesNotCount) {
@@ -119,13 +126,12 @@ TEST(PlanScores, MeanEnergyDoesNotCount) {
   s.key.magnitude_bits = float_bits(54.0f);
   s.key.row_sum_squares = 128.0f * 2600.0f;
   const ScorePlan smooth = plan(s, target(1e9f, 0));
-  EXPECT_FLOAT_EQ(smooth.key_means[3], 50.0f);
-  EXPECT_NEAR(smooth.score_error_variance,
-              plan(statistics(1.0f), target(1e9f, 0)).score_error_variance, 1e-3f);
+  EXPECT_FLOAT_EQ(head_plan(s, target(1e9f, 0)).key_means[3], 50.0f);
+  EXPECT_NEAR(smooth.error_variance, plan(statistics(1.0f), target(1e9f, 0)).error_variance, 1e-3f);
   NumericOptions raw = target(1e9f, 0);
   raw.smooth_keys = false;
-  EXPECT_EQ(plan(s, raw).key_means[3], 0.0f);
-  EXPECT_GT(plan(s, raw).score_error_variance, 1000.0f * smooth.score_error_variance);
+  EXPECT_EQ(head_plan(s, raw).key_means[3], 0.0f);
+  EXPECT_GT(plan(s, raw).error_variance, 1000.0f * smooth.error_variance);
 }
 
 TEST(PlanScores, NonFiniteTensorsGetNanMultipliers) {
@@ -156,7 +162,7 @@ TEST(PlanScores, NeverNanAndNormalMultipliersForFiniteInputs) {
           s.key_sums[c] = key > 1e30f ? inf : key;
         }
         const ScorePlan p = plan(s, {}, scale);
-        EXPECT_FALSE(std::isnan(p.score_error_variance));
+        EXPECT_FALSE(std::isnan(p.error_variance));
         EXPECT_TRUE(std::isnormal(p.key_multiplier));
         EXPECT_TRUE(std::isfinite(p.query_multiplier));
         EXPECT_GT(p.query_multiplier, 0.0f);

@@ -60,8 +60,8 @@ TEST(WorkspaceLayout, SectionsHoldWhatTheyAreForAndDoNotOverlap) {
         const auto tiles = static_cast<std::size_t>((std::max(queries, keys) + 127) / 128);
         const auto rows = static_cast<std::size_t>(w.tree.all_rows);
         const std::vector<std::pair<std::size_t, std::size_t>> sections = {
-            {w.plans, kHeads * sizeof(HeadPlan)},
-            {w.parameters, kHeads * sizeof(HeadParameters)},
+            {w.plans, kHeads * sizeof(numerics::HeadPlan)},
+            {w.flush_inputs, kHeads * sizeof(FlushInputs)},
             {w.columns, kHeads * 6 * rows * 128 * 4},
             {w.extents, kHeads * 5 * tiles * 4},
             {w.flush_squares, kHeads * 256 * 4},

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "numerics/bits.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/hadamard.hpp"
+#include "numerics/head_plan.hpp"
 #include "numerics/qk_quantize.hpp"
 #include "numerics/score_scale.hpp"
+#include "numerics/statistics.hpp"
 #include "openvc/options.hpp"
 
-// What the preparation decides for one head from the statistics of its first pass: scales of Q and
-// K, which channels get residual columns, whether the head is rotated. docs/numerics.md section 2
-// derives the predictors and shows how well they hold on captured attention.
+// The plan of Q and K of one head: scales, which channels get residual columns, whether the head is
+// rotated. docs/numerics.md section 2 derives the predictors and shows how well they hold on
+// captured attention.
 namespace openvc::numerics {
 
 /// Variance of the relative error of a product of two E4M3 numbers: rounding to three mantissa bits
@@ -31,18 +34,7 @@ inline constexpr int kExtraStepChoices = 4;
 /// less certain than that of residual columns: a looser rule hurts some captured heads.
 inline constexpr float kRotationVarianceShare = kContract.rotation_variance_share;
 
-inline constexpr int kMaxResidualChannels = kMaxExtraSteps * kResidualChannelsPerStep;
-
 inline constexpr float kFloatMax = 0x1.FFFFFEp127f;
-
-/// Sums over all tokens of one head, in canonical order.
-struct ScoreStatistics {
-  Extent query;
-  Extent key;
-  float query_squares[kHeadDim] = {};
-  float key_sums[kHeadDim] = {};
-  float key_squares[kHeadDim] = {};
-};
 
 /// A positive gain as mantissa * 2^exponent. Kept apart because their product with other scales may
 /// leave the range of binary32 although the final multiplier does not.
@@ -127,25 +119,6 @@ struct ScoreSums {
   float mean_squares = 0.0f;  ///< row_sum_squares() of the means of K
 };
 
-/// What one head decides about its scores as a whole.
-struct ScoreDecision {
-  float query_multiplier = 1.0f;
-  float key_multiplier = 1.0f;
-  int score_exponent = 0;
-  int excess_exponent = 0;
-  float shift_unit = 1.0f;  // 2^(sum of the exponents of both multipliers - excess_exponent)
-  int extra_steps = 0;
-  bool rotated = false;
-  float score_error_variance = 0.0f;  ///< predicted, code units squared
-};
-
-/// How Q and K of one head are quantised.
-struct ScorePlan : ScoreDecision {
-  float key_means[kHeadDim] = {};
-  /// Channels with residual columns, by rank; step s, position p holds entry 16 s + p.
-  std::uint8_t residual_channels[kMaxResidualChannels] = {};
-};
-
 /// Rotation multiplies rows of Q by H 2^-3 and rows of K by H 2^-4: squared norms by 2 and by 1/2.
 inline constexpr int kRotatedQueryNormShift = 1;
 inline constexpr int kRotatedKeyNormShift = -1;
@@ -160,7 +133,7 @@ OPENVC_HD constexpr bool can_rotate(const Extent& query, const Extent& key) {
 /// The number of k-steps that minimises score variance + price * k-steps, ties to fewer. A price
 /// spends the steps where they remove most; a plain limit on the variance needs about a third more
 /// of them for the same error of captured heads (docs/numerics.md section 2).
-OPENVC_HD constexpr void choose_extra_steps(ScoreDecision& plan, const ScoreSums& sums, int limit,
+OPENVC_HD constexpr void choose_extra_steps(ScorePlan& plan, const ScoreSums& sums, int limit,
                                             float price) {
   for (int i = 0; i < kExtraStepChoices; ++i) {
     const int steps = extra_step_choice(i);
@@ -168,17 +141,17 @@ OPENVC_HD constexpr void choose_extra_steps(ScoreDecision& plan, const ScoreSums
     const float variance = kProductErrorVariance * sums.uncovered[i];
     const float cost = price * static_cast<float>(steps - plan.extra_steps);
     // A variance that overflowed is worth any number of steps.
-    const bool better = !is_finite(variance) || variance + cost < plan.score_error_variance;
+    const bool better = !is_finite(variance) || variance + cost < plan.error_variance;
     if (steps > 0 && !better) continue;
     plan.extra_steps = steps;
-    plan.score_error_variance = variance;
+    plan.error_variance = variance;
   }
 }
 
 /// Chooses the number of residual columns and the rotation. Fills extra_steps, rotated and
-/// score_error_variance of the plan.
-OPENVC_HD constexpr void decide_score_error(ScoreDecision& plan, const ScoreSums& sums,
-                                            Choice rotation, const NumericOptions& options) {
+/// error_variance of the plan.
+OPENVC_HD constexpr void decide_score_error(ScorePlan& plan, const ScoreSums& sums, Choice rotation,
+                                            const NumericOptions& options) {
   choose_extra_steps(plan, sums, rotation == Choice::always ? 0 : options.max_extra_steps,
                      options.score_error_target * options.score_error_target);
   if (rotation == Choice::never || plan.extra_steps > 0) return;
@@ -186,16 +159,18 @@ OPENVC_HD constexpr void decide_score_error(ScoreDecision& plan, const ScoreSums
   const float rotated_variance =
       kProductErrorVariance * (clamp_energy(sums.query_energy) / static_cast<float>(kHeadDim) *
                                clamp_energy(sums.key_energy));
-  plan.rotated = rotation == Choice::always ||
-                 rotated_variance < kRotationVarianceShare * plan.score_error_variance;
-  if (plan.rotated) plan.score_error_variance = rotated_variance;
+  const bool rotated =
+      rotation == Choice::always || rotated_variance < kRotationVarianceShare * plan.error_variance;
+  if (!rotated) return;
+  plan.rotated = 1;
+  plan.error_variance = rotated_variance;
 }
 
 /// A tensor with a non-finite element gets a NaN multiplier.
-OPENVC_HD constexpr ScoreDecision decide_scores(const Extent& query, const Extent& key,
-                                                const ScoreSums& sums, float softmax_scale,
-                                                const NumericOptions& options) {
-  ScoreDecision plan;
+OPENVC_HD constexpr ScorePlan decide_scores(const Extent& query, const Extent& key,
+                                            const ScoreSums& sums, float softmax_scale,
+                                            const NumericOptions& options) {
+  ScorePlan plan;
   if (!query.finite()) plan.query_multiplier = quiet_nan();
   if (!key.finite()) plan.key_multiplier = quiet_nan();
   if (!query.finite() || !key.finite()) return plan;
@@ -208,7 +183,7 @@ OPENVC_HD constexpr ScoreDecision decide_scores(const Extent& query, const Exten
     int query_h = query_norm_exponent(query, split);
     int key_h = sums.mean_squares > 0.0f ? centred_key_norm_exponent(key, sums.mean_squares)
                                          : squared_norm_exponent(key);
-    if (plan.rotated) {
+    if (plan.rotated != 0) {
       query_h += kRotatedQueryNormShift;
       key_h += kRotatedKeyNormShift;
     }
@@ -240,13 +215,28 @@ OPENVC_HD constexpr ScoreSums sum_scores(float* query_energies, float* key_energ
   return sums;
 }
 
-/// The whole plan of one head.
-OPENVC_HD constexpr ScorePlan plan_scores(const ScoreStatistics& statistics, std::int64_t queries,
-                                          std::int64_t keys, float softmax_scale,
-                                          const NumericOptions& options) {
+/// Prediction of a score's rounding under the plan of Q and K.
+OPENVC_HD inline Prediction predict_score_rounding(const ScorePlan& plan) {
+  return {sqrtf(plan.error_variance), kExtraStepCost * static_cast<float>(plan.extra_steps)};
+}
+
+/// Means of K that are removed; zero where a non-finite element leaves none.
+OPENVC_HD constexpr void plan_key_means(const ScoreStatistics& statistics, std::int64_t keys,
+                                        const NumericOptions& options, float* means) {
+  const bool finite = statistics.query.finite() && statistics.key.finite();
+  for (int c = 0; c < kHeadDim; ++c) {
+    means[c] =
+        finite ? key_mean(statistics.key_sums[c], keys, statistics.key, options.smooth_keys) : 0.0f;
+  }
+}
+
+/// The part of a head's plan that concerns Q and K.
+OPENVC_HD inline void plan_scores(const ScoreStatistics& statistics, std::int64_t queries,
+                                  std::int64_t keys, float softmax_scale,
+                                  const NumericOptions& options, HeadPlan& plan) {
   const Extent& query = statistics.query;
   const Extent& key = statistics.key;
-  ScorePlan plan;
+  plan_key_means(statistics, keys, options, plan.key_means);
   ScoreSums sums;
   int ranks[kHeadDim] = {};
   if (query.finite() && key.finite()) {
@@ -255,7 +245,6 @@ OPENVC_HD constexpr ScorePlan plan_scores(const ScoreStatistics& statistics, std
     float key_energies[kHeadDim] = {};
     float products[kHeadDim] = {};
     for (int c = 0; c < kHeadDim; ++c) {
-      plan.key_means[c] = key_mean(statistics.key_sums[c], keys, key, options.smooth_keys);
       query_energies[c] = query_energy(statistics.query_squares[c], queries, gain);
       key_energies[c] = key_energy(statistics.key_squares[c], keys, plan.key_means[c]);
       products[c] = query_energies[c] * key_energies[c];
@@ -263,13 +252,13 @@ OPENVC_HD constexpr ScorePlan plan_scores(const ScoreStatistics& statistics, std
     for (int c = 0; c < kHeadDim; ++c) ranks[c] = energy_rank(products, c);
     sums = sum_scores(query_energies, key_energies, products, ranks, plan.key_means);
   }
-  static_cast<ScoreDecision&>(plan) = decide_scores(query, key, sums, softmax_scale, options);
+  plan.scores = decide_scores(query, key, sums, softmax_scale, options);
+  plan.score_rounding = predict_score_rounding(plan.scores);
   for (int c = 0; c < kHeadDim; ++c) {
-    if (has_residual_columns(ranks[c], plan.extra_steps)) {
+    if (has_residual_columns(ranks[c], plan.scores.extra_steps)) {
       plan.residual_channels[ranks[c]] = static_cast<std::uint8_t>(c);
     }
   }
-  return plan;
 }
 
 }  // namespace openvc::numerics

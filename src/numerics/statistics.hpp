@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/bits.hpp"
+#include "numerics/contract.hpp"
+
+// What one pass over Q, K and V of a head yields, and all that its plan is made from. Sums are in
+// the order of canonical_sum.hpp, so they are equal on every backend.
+namespace openvc::numerics {
+
+/// Largest magnitude of a tensor's head and its largest row norm.
+struct Extent {
+  std::uint32_t magnitude_bits = 0;  // max over all elements of magnitude_bits(x)
+  float row_sum_squares = 0.0f;      // max over rows, row_sum_squares()
+
+  [[nodiscard]] OPENVC_HD constexpr bool finite() const {
+    return magnitude_bits < kFloatInfinityBits;
+  }
+  [[nodiscard]] OPENVC_HD constexpr float magnitude() const {
+    return float_from_bits(magnitude_bits);
+  }
+};
+
+/// Of Q and K over all tokens.
+struct ScoreStatistics {
+  Extent query;
+  Extent key;
+  float query_squares[kHeadDim] = {};
+  float key_sums[kHeadDim] = {};
+  float key_squares[kHeadDim] = {};
+};
+
+/// Of one channel of V over all tokens.
+struct ChannelRange {
+  float sum = 0.0f;
+  float max = -infinity();
+  float min = infinity();
+};
+
+/// Scores of evenly spaced queries, from which the flushed softmax mass is predicted (flush.hpp).
+struct FlushSamples {
+  int count = 0;
+  float query_squares[kContract.flush_samples] = {};  ///< |q|^2
+  /// q.(k - mean) of the query's own key; -infinity where queries and keys are different tokens.
+  float own_scores[kContract.flush_samples] = {};
+};
+
+struct HeadStatistics {
+  ScoreStatistics scores;
+  FlushSamples flush;
+  ChannelRange values[kHeadDim] = {};
+  bool values_finite = true;
+};
+
+}  // namespace openvc::numerics
