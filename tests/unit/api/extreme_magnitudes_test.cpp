@@ -108,7 +108,9 @@ void expect_log_sum_exp(const Inputs& in, const Rows& actual, const Rows& expect
       if (std::isinf(a)) {
         // Only where the exact result is beyond binary32, within the bound.
         ASSERT_GE(std::fabs(e) + bound, limit);
-        if (bound < std::fabs(e)) ASSERT_EQ(a > 0, e > 0);
+        if (bound < std::fabs(e)) {
+          ASSERT_EQ(a > 0, e > 0);
+        }
       } else {
         ASSERT_LE(std::fabs(a - e), bound);
       }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "numerics/plan.hpp"
+#include "numerics/plan_scores.hpp"
 #include "unit/numerics/oracles.hpp"
 #include "unit/numerics/sweep.hpp"
 #include "unit/numerics/tensor_core_recipe.hpp"
@@ -169,7 +169,7 @@ TEST(LogSumExp, SmoothingShiftIsAdded) {
 }
 
 TEST(LogSumExp, ExcessScalesTheScoreAndTheShiftAlone) {
-  const ProbabilityRule rule{kMaxScoreExponent, false};
+  const HeadRule rule = head_rule(kMaxScoreExponent, false);
   // One key at the maximum: its logit is that of the score, within binary32 and the code's bias.
   for (const float score : {-3.0f, -0x1p-24f, 0.0f, 0x1p-24f, 1.5f, 40000.0f}) {
     const RowState row = visit({{score}}, rule);
