@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "command.hpp"
+#include "openvc/numeric_option_list.hpp"
 #include "openvc/option_text.hpp"
 #include "openvc/status.hpp"
 #include "output.hpp"

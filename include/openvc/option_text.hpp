@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "openvc/numeric_options.hpp"
+#include "openvc/numeric_option_list.hpp"
 
 // Options in words: names of values, and what the messages and the help of every interface say.
 namespace openvc {

@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 
+#include "openvc/numeric_option_list.hpp"
 #include "openvc/option_text.hpp"
 #include "openvc/options.hpp"
 #include "openvc/status.hpp"

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "openvc/numeric_options.hpp"
+#include "openvc/numeric_option_list.hpp"
 #include "openvc/openvc.h"
 
 // Which field of the C structure belongs to which numeric option.

@@ -194,10 +194,10 @@ TEST_F(PrepareGpu, AutomaticDecisions) {
       c.keys = 20000;  // the mass of many middling keys is what ExpCast loses
       c.family = family;
       c.numerics = steps_options(target < kNoSteps ? 4 : 0, target);
-      for (const HeadPlan& plan : expect_equal(c)) {
-        steps.insert(plan.extra_steps);
-        rotated.insert(plan.rotated);
-        corrected.insert(plan.tail_correction);
+      for (const numerics::HeadPlan& plan : expect_equal(c)) {
+        steps.insert(plan.scores.extra_steps);
+        rotated.insert(plan.scores.rotated != 0);
+        corrected.insert(plan.tail_correction != 0);
       }
     }
   }

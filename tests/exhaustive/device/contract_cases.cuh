@@ -282,7 +282,7 @@ struct ScorePlans {
     }
     NumericOptions options;
     options.max_extra_steps = i % 2 == 0 ? 4 : 0;
-    HeadPlan plan;
+    numerics::HeadPlan plan;
     plan_scores(statistics, 1000, 1000, 0.088f, options, plan);
     Hash hash;
     hash.add(plan.scores.query_multiplier);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/c_fields.hpp"
+#include "openvc/numeric_option_list.hpp"
 #include "openvc/option_text.hpp"
 #include "openvc/status.hpp"
 #include "unit/api/option_values.hpp"

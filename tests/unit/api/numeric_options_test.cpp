@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "openvc/numeric_options.hpp"
+#include "openvc/numeric_option_list.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "openvc/numeric_options.hpp"
+#include "openvc/numeric_option_list.hpp"
 
 // Values of every numeric option that must be accepted, and that must be refused.
 namespace openvc::test {
