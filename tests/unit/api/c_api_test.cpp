@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -213,7 +214,9 @@ TEST_F(CInterface, FieldsOfTensorsAreChecked) {
       const openvc_tensor good = *tensor;
       fault(*tensor);
       EXPECT_NE(openvc_attention(&q, &k, &v, &out, nullptr, nullptr), OPENVC_OK) << words;
-      EXPECT_THAT(openvc_last_error_message(), HasSubstr(words));
+      // The output is compared with the shape of q before its axes are looked at.
+      const bool compared = tensor == &out && std::string_view(words).starts_with("axis");
+      EXPECT_THAT(openvc_last_error_message(), HasSubstr(compared ? "expected q's shape" : words));
       if (tensor != &out) {
         EXPECT_NE(openvc_is_supported(&q, &k, &v, nullptr), OPENVC_OK) << words;
         EXPECT_NE(openvc_prepare(&q, &k, &v, 0, nullptr, &prepared), OPENVC_OK) << words;
