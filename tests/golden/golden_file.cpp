@@ -13,9 +13,13 @@
 namespace openvc::golden {
 namespace {
 
+/// OPENVC_GOLDEN_DIRECTORY: where the file is on a machine without the repository.
 std::string path() {
-  return std::string(OPENVC_REPOSITORY_DIRECTORY) + "/tests/golden/contract_v" +
-         std::to_string(numerics::kContractVersion) + ".txt";
+  const char* elsewhere = std::getenv("OPENVC_GOLDEN_DIRECTORY");
+  const std::string directory = elsewhere != nullptr
+                                    ? std::string(elsewhere)
+                                    : std::string(OPENVC_REPOSITORY_DIRECTORY) + "/tests/golden";
+  return directory + "/contract_v" + std::to_string(numerics::kContractVersion) + ".txt";
 }
 
 bool updates() {

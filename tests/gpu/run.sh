@@ -9,6 +9,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export LD_LIBRARY_PATH="$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export OPENVC_GOLDEN_DIRECTORY=$PWD
 filter=${1:-*}
 limit=${OPENVC_SUITE_SECONDS:-300}
 log=$(mktemp)

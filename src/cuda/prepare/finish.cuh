@@ -197,6 +197,7 @@ __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t 
   numerics::HeadPlan& plan = a.plan(bh);
   plan.scores = scores;
   plan.tail_correction = tail_correction ? 1 : 0;
+  plan.reserved = 0;
   plan.score_rounding = numerics::predict_score_rounding(scores);
   plan.probability_flush = numerics::predict_probability_flush(0.0f, tail_correction);
   *a.flush_arrivals(bh) = 0;  // for the blocks of the next kernel, in every replay of a graph
