@@ -25,7 +25,7 @@ class RandomPrepared {
     /// Magnitudes below 2^-3 become zero. Scores are then multiples of 2^-12 and exact in binary32,
     /// in any order of summation.
     bool exact_scores = true;
-    /// Padding of K and the weight rows become NaN, padding of V the largest code. The CPU backend
+    /// Padding of K and the rows of ones become NaN, padding of V the largest code. The CPU backend
     /// reads none of them.
     bool poisoned_padding = false;
     unsigned seed = 1;
