@@ -67,21 +67,21 @@ OPENVC_HD constexpr float sum_tree(std::int64_t count, const At& at) {
   return at(0);
 }
 
-/// Dot product of two rows of kHeadDim channels.
-template <class Left, class Right>
+/// Dot product of two rows of kDim channels.
+template <int kDim = kHeadDim, class Left, class Right>
 OPENVC_HD constexpr float row_dot(const Left& left, const Right& right) {
-  constexpr int kChunks = kHeadDim / kRowChunk;
+  constexpr int kChunks = kDim / kRowChunk;
   float chunks[kChunks] = {};
-  for (int c = 0; c < kHeadDim; ++c) {
+  for (int c = 0; c < kDim; ++c) {
     chunks[c / kRowChunk] = __builtin_fmaf(left(c), right(c), chunks[c / kRowChunk]);
   }
   return sum_balanced(chunks, kChunks);
 }
 
-/// Sum of squares of one row of kHeadDim channels.
-template <class Value>
+/// Sum of squares of one row of kDim channels.
+template <int kDim = kHeadDim, class Value>
 OPENVC_HD constexpr float row_sum_squares(const Value& value) {
-  return row_dot(value, value);
+  return row_dot<kDim>(value, value);
 }
 
 }  // namespace openvc::numerics

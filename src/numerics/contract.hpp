@@ -108,7 +108,8 @@ inline constexpr Contract kContractV1{
 inline constexpr Contract kContract = kContractV1;
 inline constexpr int kContractVersion = kContract.version;
 
-/// Channels per head. Other sizes are refused.
+/// Channels per head, the one size that is instantiated so far: rules are templates over it, and it
+/// is a property of the problem (schedule::Problem::head_dim). Other sizes are refused.
 inline constexpr int kHeadDim = 128;
 
 // Names of the numbers that many rules share.

@@ -91,16 +91,17 @@ OPENVC_HD inline FlushModel flush_model(const Extent& query, const Extent& key,
 }
 
 /// The same by a single thread.
-OPENVC_HD inline FlushModel flush_model(const ScoreStatistics& statistics, const float* key_means,
-                                        std::int64_t queries, std::int64_t keys,
-                                        float softmax_scale) {
-  float products[kHeadDim] = {};
-  float squares[kHeadDim] = {};
-  for (int c = 0; c < kHeadDim; ++c) {
+template <int kDim>
+OPENVC_HD inline FlushModel flush_model(const ScoreStatisticsOf<kDim>& statistics,
+                                        const float* key_means, std::int64_t queries,
+                                        std::int64_t keys, float softmax_scale) {
+  float products[kDim] = {};
+  float squares[kDim] = {};
+  for (int c = 0; c < kDim; ++c) {
     squares[c] = query_energy(statistics.query_squares[c], queries, 1.0f);
     products[c] = squares[c] * key_energy(statistics.key_squares[c], keys, key_means[c]);
   }
-  const FlushSums sums{sum_balanced(products, kHeadDim), sum_balanced(squares, kHeadDim)};
+  const FlushSums sums{sum_balanced(products, kDim), sum_balanced(squares, kDim)};
   return flush_model(statistics.query, statistics.key, sums, keys, softmax_scale);
 }
 
@@ -144,9 +145,11 @@ OPENVC_HD constexpr Prediction predict_probability_flush(float flush, bool tail_
 }
 
 /// The part of a head's plan that concerns probabilities; the means of K must be planned.
-OPENVC_HD inline void plan_probabilities(const HeadStatistics& statistics, std::int64_t queries,
-                                         std::int64_t keys, float softmax_scale,
-                                         const NumericOptions& options, HeadPlan& plan) {
+template <int kDim>
+OPENVC_HD inline void plan_probabilities(const HeadStatisticsOf<kDim>& statistics,
+                                         std::int64_t queries, std::int64_t keys,
+                                         float softmax_scale, const NumericOptions& options,
+                                         HeadPlanOf<kDim>& plan) {
   float rms = 0.0f;
   if (statistics.scores.query.finite() && statistics.scores.key.finite()) {
     const FlushModel model =

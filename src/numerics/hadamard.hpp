@@ -13,9 +13,11 @@ inline constexpr float kKeyRotationScale = exp2_int(kContract.key_rotation_expon
 static_assert(kQueryRotationScale * kKeyRotationScale * static_cast<float>(kHeadDim) == 1.0f);
 
 /// In-place Walsh-Hadamard transform of one row in natural order, strides 1, 2, 4, ... 64.
+template <int kDim = kHeadDim>
 OPENVC_HD constexpr void hadamard(float* row) {
-  for (int stride = 1; stride < kHeadDim; stride *= 2) {
-    for (int block = 0; block < kHeadDim; block += 2 * stride) {
+  static_assert((kDim & (kDim - 1)) == 0, "a Hadamard matrix of this kind has a power of two rows");
+  for (int stride = 1; stride < kDim; stride *= 2) {
+    for (int block = 0; block < kDim; block += 2 * stride) {
       for (int i = block; i < block + stride; ++i) {
         const float a = row[i];
         const float b = row[i + stride];

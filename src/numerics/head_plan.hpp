@@ -22,7 +22,8 @@ struct Prediction {
 };
 
 /// Extra columns of the contraction of Q and K over the columns of both matrix products.
-inline constexpr float kExtraStepCost = static_cast<float>(kColumnsPerStep) / (2 * kHeadDim);
+template <int kDim>
+inline constexpr float kExtraStepCost = static_cast<float>(kColumnsPerStep) / (2 * kDim);
 /// Measured on Hopper, docs/kernels/sm90.md.
 inline constexpr float kTailCorrectionCost = 0.06f;
 
@@ -42,17 +43,18 @@ struct ScorePlan {
 };
 
 /// Without padding: backends copy and compare it as bytes.
-struct HeadPlan {
+template <int kDim>
+struct HeadPlanOf {
   ScorePlan scores;
   std::int32_t tail_correction = 0;  ///< 0 or 1
   Prediction score_rounding;         ///< standard deviation of a score, code units
   Prediction probability_flush;      ///< softmax mass that ExpCast would lose, RMS over queries
   Prediction value_rounding;         ///< of V about the removed mean, relative RMS
   std::int32_t reserved = 0;         ///< the tables start at a multiple of 16 bytes
-  float key_means[kHeadDim] = {};
-  float value_means[kHeadDim] = {};
-  float value_scales[kHeadDim] = {};
-  float value_multipliers[kHeadDim] = {};
+  float key_means[kDim] = {};
+  float value_means[kDim] = {};
+  float value_scales[kDim] = {};
+  float value_multipliers[kDim] = {};
   /// Channels with residual columns, by rank; step s, position p holds entry 16 s + p.
   std::uint8_t residual_channels[kMaxResidualChannels] = {};
 
@@ -61,6 +63,8 @@ struct HeadPlan {
                      scores.excess_exponent);
   }
 };
+
+using HeadPlan = HeadPlanOf<kHeadDim>;
 static_assert(sizeof(HeadPlan) % 16 == 0);
 static_assert(offsetof(HeadPlan, key_means) % 16 == 0, "tables are read 16 bytes at a time");
 static_assert(sizeof(HeadPlan) ==

@@ -26,8 +26,9 @@ struct PlanRequest {
 };
 
 /// The plan of one head.
-inline HeadPlan plan_head(const HeadStatistics& statistics, const PlanRequest& request) {
-  HeadPlan plan;
+template <int kDim>
+HeadPlanOf<kDim> plan_head(const HeadStatisticsOf<kDim>& statistics, const PlanRequest& request) {
+  HeadPlanOf<kDim> plan;
   plan_scores(statistics.scores, request.queries, request.keys, request.softmax_scale,
               request.numerics, plan);
   plan_probabilities(statistics, request.queries, request.keys, request.softmax_scale,

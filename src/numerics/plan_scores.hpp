@@ -51,20 +51,22 @@ OPENVC_HD constexpr SplitGain split_gain(float gain) {
 }
 
 /// norm^2 <= 2^h of every row of gain * Q.
+template <int kDim = kHeadDim>
 OPENVC_HD constexpr int query_norm_exponent(const Extent& query, const SplitGain& gain) {
   if (has_safe_squares(query)) {
     const float sum_squares = query.row_sum_squares * gain.mantissa * gain.mantissa;
     return floor_log2(sum_squares) + 1 + 2 * gain.exponent;
   }
-  return squared_norm_exponent(query) + 2 * (ceil_log2(gain.mantissa) + gain.exponent);
+  return squared_norm_exponent<kDim>(query) + 2 * (ceil_log2(gain.mantissa) + gain.exponent);
 }
 
 /// norm^2 <= 2^h of every row of K - mean: |k - mean|^2 <= 2 (|k|^2 + |mean|^2).
+template <int kDim = kHeadDim>
 OPENVC_HD constexpr int centred_key_norm_exponent(const Extent& key, float mean_sum_squares) {
   Extent centred;
   centred.magnitude_bits = float_bits(2.0f * key.magnitude());
   centred.row_sum_squares = 2.0f * (key.row_sum_squares + mean_sum_squares);
-  return squared_norm_exponent(centred);
+  return squared_norm_exponent<kDim>(centred);
 }
 
 /// Mean of one channel of K; zero where removing it could overflow, or is not wanted.
@@ -102,8 +104,9 @@ OPENVC_HD constexpr int count_before(const float* energies, int first, int count
 }
 
 /// Position of channel c in that order.
+template <int kDim = kHeadDim>
 OPENVC_HD constexpr int energy_rank(const float* energies, int c) {
-  return count_before(energies, 0, kHeadDim, c, energies[c]);
+  return count_before(energies, 0, kDim, c, energies[c]);
 }
 
 OPENVC_HD constexpr bool has_residual_columns(int rank, int extra_steps) {
@@ -150,6 +153,7 @@ OPENVC_HD constexpr void choose_extra_steps(ScorePlan& plan, const ScoreSums& su
 
 /// Chooses the number of residual columns and the rotation. Fills extra_steps, rotated and
 /// error_variance of the plan.
+template <int kDim>
 OPENVC_HD constexpr void decide_score_error(ScorePlan& plan, const ScoreSums& sums, Choice rotation,
                                             const NumericOptions& options) {
   choose_extra_steps(plan, sums, rotation == Choice::always ? 0 : options.max_extra_steps,
@@ -157,8 +161,8 @@ OPENVC_HD constexpr void decide_score_error(ScorePlan& plan, const ScoreSums& su
   if (rotation == Choice::never || plan.extra_steps > 0) return;
   // Rotation spreads the energy of both tensors evenly over the channels.
   const float rotated_variance =
-      kProductErrorVariance * (clamp_energy(sums.query_energy) / static_cast<float>(kHeadDim) *
-                               clamp_energy(sums.key_energy));
+      kProductErrorVariance *
+      (clamp_energy(sums.query_energy) / static_cast<float>(kDim) * clamp_energy(sums.key_energy));
   const bool rotated =
       rotation == Choice::always || rotated_variance < kRotationVarianceShare * plan.error_variance;
   if (!rotated) return;
@@ -167,6 +171,7 @@ OPENVC_HD constexpr void decide_score_error(ScorePlan& plan, const ScoreSums& su
 }
 
 /// A tensor with a non-finite element gets a NaN multiplier.
+template <int kDim = kHeadDim>
 OPENVC_HD constexpr ScorePlan decide_scores(const Extent& query, const Extent& key,
                                             const ScoreSums& sums, float softmax_scale,
                                             const NumericOptions& options) {
@@ -174,15 +179,15 @@ OPENVC_HD constexpr ScorePlan decide_scores(const Extent& query, const Extent& k
   if (!query.finite()) plan.query_multiplier = quiet_nan();
   if (!key.finite()) plan.key_multiplier = quiet_nan();
   if (!query.finite() || !key.finite()) return plan;
-  decide_score_error(plan, sums, can_rotate(query, key) ? options.rotation : Choice::never,
-                     options);
+  decide_score_error<kDim>(plan, sums, can_rotate(query, key) ? options.rotation : Choice::never,
+                           options);
 
   const SplitGain split = split_gain(query_gain(softmax_scale));
   ScoreScale scale;
   if (query.magnitude_bits != 0 && key.magnitude_bits != 0) {
-    int query_h = query_norm_exponent(query, split);
-    int key_h = sums.mean_squares > 0.0f ? centred_key_norm_exponent(key, sums.mean_squares)
-                                         : squared_norm_exponent(key);
+    int query_h = query_norm_exponent<kDim>(query, split);
+    int key_h = sums.mean_squares > 0.0f ? centred_key_norm_exponent<kDim>(key, sums.mean_squares)
+                                         : squared_norm_exponent<kDim>(key);
     if (plan.rotated != 0) {
       query_h += kRotatedQueryNormShift;
       key_h += kRotatedKeyNormShift;
@@ -198,63 +203,68 @@ OPENVC_HD constexpr ScorePlan decide_scores(const Extent& query, const Extent& k
 }
 
 /// The sums of one head by a single thread; destroys the energies.
+template <int kDim>
 OPENVC_HD constexpr ScoreSums sum_scores(float* query_energies, float* key_energies,
                                          const float* products, const int* ranks,
                                          const float* key_means) {
   ScoreSums sums;
   for (int i = 0; i < kExtraStepChoices; ++i) {
-    float left[kHeadDim] = {};
-    for (int c = 0; c < kHeadDim; ++c) {
+    float left[kDim] = {};
+    for (int c = 0; c < kDim; ++c) {
       left[c] = has_residual_columns(ranks[c], extra_step_choice(i)) ? 0.0f : products[c];
     }
-    sums.uncovered[i] = sum_balanced(left, kHeadDim);
+    sums.uncovered[i] = sum_balanced(left, kDim);
   }
-  sums.query_energy = sum_balanced(query_energies, kHeadDim);
-  sums.key_energy = sum_balanced(key_energies, kHeadDim);
-  sums.mean_squares = row_sum_squares([&](int c) { return key_means[c]; });
+  sums.query_energy = sum_balanced(query_energies, kDim);
+  sums.key_energy = sum_balanced(key_energies, kDim);
+  sums.mean_squares = row_sum_squares<kDim>([&](int c) { return key_means[c]; });
   return sums;
 }
 
 /// Prediction of a score's rounding under the plan of Q and K.
+template <int kDim = kHeadDim>
 OPENVC_HD inline Prediction predict_score_rounding(const ScorePlan& plan) {
-  return {sqrtf(plan.error_variance), kExtraStepCost * static_cast<float>(plan.extra_steps)};
+  return {sqrtf(plan.error_variance), kExtraStepCost<kDim> * static_cast<float>(plan.extra_steps)};
 }
 
 /// Means of K that are removed; zero where a non-finite element leaves none.
-OPENVC_HD constexpr void plan_key_means(const ScoreStatistics& statistics, std::int64_t keys,
-                                        const NumericOptions& options, float* means) {
+template <int kDim>
+OPENVC_HD constexpr void plan_key_means(const ScoreStatisticsOf<kDim>& statistics,
+                                        std::int64_t keys, const NumericOptions& options,
+                                        float* means) {
   const bool finite = statistics.query.finite() && statistics.key.finite();
-  for (int c = 0; c < kHeadDim; ++c) {
+  for (int c = 0; c < kDim; ++c) {
     means[c] =
         finite ? key_mean(statistics.key_sums[c], keys, statistics.key, options.smooth_keys) : 0.0f;
   }
 }
 
 /// The part of a head's plan that concerns Q and K.
-OPENVC_HD inline void plan_scores(const ScoreStatistics& statistics, std::int64_t queries,
+template <int kDim>
+OPENVC_HD inline void plan_scores(const ScoreStatisticsOf<kDim>& statistics, std::int64_t queries,
                                   std::int64_t keys, float softmax_scale,
-                                  const NumericOptions& options, HeadPlan& plan) {
+                                  const NumericOptions& options, HeadPlanOf<kDim>& plan) {
   const Extent& query = statistics.query;
   const Extent& key = statistics.key;
   plan_key_means(statistics, keys, options, plan.key_means);
   ScoreSums sums;
-  int ranks[kHeadDim] = {};
+  int ranks[kDim] = {};
   if (query.finite() && key.finite()) {
     const float gain = query_gain(softmax_scale);
-    float query_energies[kHeadDim] = {};
-    float key_energies[kHeadDim] = {};
-    float products[kHeadDim] = {};
-    for (int c = 0; c < kHeadDim; ++c) {
+    float query_energies[kDim] = {};
+    float key_energies[kDim] = {};
+    float products[kDim] = {};
+    for (int c = 0; c < kDim; ++c) {
       query_energies[c] = query_energy(statistics.query_squares[c], queries, gain);
       key_energies[c] = key_energy(statistics.key_squares[c], keys, plan.key_means[c]);
       products[c] = query_energies[c] * key_energies[c];
     }
-    for (int c = 0; c < kHeadDim; ++c) ranks[c] = energy_rank(products, c);
-    sums = sum_scores(query_energies, key_energies, products, ranks, plan.key_means);
+    for (int c = 0; c < kDim; ++c) ranks[c] = energy_rank<kDim>(products, c);
+    sums = sum_scores<kDim>(query_energies, key_energies, products, ranks, plan.key_means);
   }
-  plan.scores = decide_scores(query, key, sums, softmax_scale, options);
-  plan.score_rounding = predict_score_rounding(plan.scores);
-  for (int c = 0; c < kHeadDim; ++c) {
+  plan.scores = decide_scores<kDim>(query, key, sums, softmax_scale, options);
+  plan.score_rounding = predict_score_rounding<kDim>(plan.scores);
+  for (int c = 0; c < kDim; ++c) {
     if (has_residual_columns(ranks[c], plan.scores.extra_steps)) {
       plan.residual_channels[ranks[c]] = static_cast<std::uint8_t>(c);
     }

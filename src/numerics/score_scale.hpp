@@ -51,11 +51,11 @@ OPENVC_HD constexpr bool has_safe_squares(const Extent& extent) {
 /// An h of which the statistics guarantee norm^2 <= 2^h, for finite, non-zero extents. It is at
 /// most one more than necessary where the squares are safe, at most nine (one channel alone)
 /// elsewhere.
+template <int kDim = kHeadDim>
 OPENVC_HD constexpr int squared_norm_exponent(const Extent& extent) {
   if (has_safe_squares(extent)) return floor_log2(extent.row_sum_squares) + 1;
-  constexpr int kLog2HeadDim = 7;
-  static_assert(1 << kLog2HeadDim == kHeadDim);
-  return 2 * (floor_log2(extent.magnitude()) + 1) + kLog2HeadDim;
+  constexpr int kLog2Dim = ceil_log2(static_cast<float>(kDim));
+  return 2 * (floor_log2(extent.magnitude()) + 1) + kLog2Dim;
 }
 
 /// Largest excess_exponent: two factors of the largest power of two, and a byte of the prepared

@@ -24,12 +24,13 @@ struct Extent {
 };
 
 /// Of Q and K over all tokens.
-struct ScoreStatistics {
+template <int kDim>
+struct ScoreStatisticsOf {
   Extent query;
   Extent key;
-  float query_squares[kHeadDim] = {};
-  float key_sums[kHeadDim] = {};
-  float key_squares[kHeadDim] = {};
+  float query_squares[kDim] = {};
+  float key_sums[kDim] = {};
+  float key_squares[kDim] = {};
 };
 
 /// Of one channel of V over all tokens.
@@ -47,11 +48,15 @@ struct FlushSamples {
   float own_scores[kContract.flush_samples] = {};
 };
 
-struct HeadStatistics {
-  ScoreStatistics scores;
+template <int kDim>
+struct HeadStatisticsOf {
+  ScoreStatisticsOf<kDim> scores;
   FlushSamples flush;
-  ChannelRange values[kHeadDim] = {};
+  ChannelRange values[kDim] = {};
   bool values_finite = true;
 };
+
+using ScoreStatistics = ScoreStatisticsOf<kHeadDim>;
+using HeadStatistics = HeadStatisticsOf<kHeadDim>;
 
 }  // namespace openvc::numerics

@@ -59,17 +59,18 @@ OPENVC_HD constexpr ChannelCode channel_code(float mean, float spread, bool fini
 OPENVC_HD constexpr Prediction predict_value_rounding() { return {kContract.rounding_error, 0.0f}; }
 
 /// The part of a head's plan that concerns V.
-OPENVC_HD constexpr void plan_values(const HeadStatistics& statistics, std::int64_t keys,
-                                     const NumericOptions& options, HeadPlan& plan) {
-  float spreads[kHeadDim] = {};
+template <int kDim>
+OPENVC_HD constexpr void plan_values(const HeadStatisticsOf<kDim>& statistics, std::int64_t keys,
+                                     const NumericOptions& options, HeadPlanOf<kDim>& plan) {
+  float spreads[kDim] = {};
   float largest = 0.0f;
-  for (int c = 0; c < kHeadDim; ++c) {
+  for (int c = 0; c < kDim; ++c) {
     const ChannelRange& range = statistics.values[c];
     plan.value_means[c] = options.smooth_values ? channel_mean(range, keys) : 0.0f;
     spreads[c] = channel_spread(range, plan.value_means[c]);
     if (spreads[c] > largest) largest = spreads[c];
   }
-  for (int c = 0; c < kHeadDim; ++c) {
+  for (int c = 0; c < kDim; ++c) {
     const float spread = options.value_scale == ValueScale::per_head ? largest : spreads[c];
     const ChannelCode code = channel_code(plan.value_means[c], spread, statistics.values_finite);
     plan.value_means[c] = code.mean;

@@ -226,6 +226,34 @@ TEST(PlanLayer, TailCorrectionFollowsThePredictedFlush) {
   EXPECT_GT(corrected, 500);
 }
 
+/// Half of the channels, each with the energy of two: scores and their error are the same.
+TEST(PlanLayer, IsATemplateOverTheHeadDimension) {
+  constexpr int kHalf = kChannels / 2;
+  HeadStatisticsOf<kChannels> full;
+  HeadStatisticsOf<kHalf> half;
+  const PlanRequest request{
+      .queries = 100, .keys = 100, .softmax_scale = static_cast<float>(kScale)};
+  for (int c = 0; c < kChannels; ++c) {
+    const float energy = c < 20 ? 2.0f : 0.01f;
+    full.scores.query_squares[c] = full.scores.key_squares[c] = 100.0f * energy;
+    if (c < kHalf) half.scores.query_squares[c] = half.scores.key_squares[c] = 100.0f * energy;
+  }
+  const auto set = [](auto& head) {
+    head.scores.query.magnitude_bits = head.scores.key.magnitude_bits = float_bits(4.0f);
+    head.scores.query.row_sum_squares = head.scores.key.row_sum_squares = 200.0f;
+    head.flush.count = 1;
+  };
+  set(full);
+  set(half);
+  const HeadPlanOf<kChannels> a = plan_head(full, request);
+  const HeadPlanOf<kHalf> b = plan_head(half, request);
+  ASSERT_GT(a.scores.extra_steps, 0);
+  EXPECT_EQ(a.scores.extra_steps, b.scores.extra_steps);
+  EXPECT_EQ(std::memcmp(a.residual_channels, b.residual_channels, sizeof(a.residual_channels)), 0);
+  EXPECT_FLOAT_EQ(2.0f * a.score_rounding.cost, b.score_rounding.cost)
+      << "a step of 32 columns is a larger share of a smaller head";
+}
+
 TEST(PlanLayer, HeadsDoNotDependOnTheirNeighbours) {
   Random random(5);
   const Layer layer = random_layer(random);
