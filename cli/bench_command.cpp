@@ -102,13 +102,16 @@ Row bench(const BenchArguments& arguments, std::int64_t tokens, study::ProgressT
 
 double gigaflops(const Row& row, const Timing& timing) { return row.flops / timing.p50 * 1e-6; }
 
+int used_threads(const BenchArguments& arguments, const Info& build) {
+  const int asked = arguments.attention.threads();
+  return asked > 0 ? asked : build.cpu_threads;
+}
+
 void print_table(const BenchArguments& arguments, const std::vector<Row>& rows) {
   const Info build = info();
-  fmt::print(
-      "Open-VC Attention {} on the CPU ({}), {} of {} threads; {} heads, batch {}, {}\n\n",
-      build.version, build.cpu_simd_target,
-      arguments.attention.threads() == 0 ? "all" : std::to_string(arguments.attention.threads()),
-      std::thread::hardware_concurrency(), arguments.heads, arguments.batch, arguments.family);
+  fmt::print("Open-VC Attention {} on the CPU ({}), threads: {}; {} heads, batch {}, {}\n\n",
+             build.version, build.cpu_simd_target, used_threads(arguments, build), arguments.heads,
+             arguments.batch, arguments.family);
   fmt::print("{:>9}  {:>35}  {:>35}\n", "", "complete call", "prepared call");
   fmt::print("{:>9}  {:>8} {:>8} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8}\n", "tokens", "p10 ms",
              "p50 ms", "p90 ms", "GFLOP/s", "p10 ms", "p50 ms", "p90 ms", "GFLOP/s");
@@ -137,7 +140,7 @@ std::string to_json(const BenchArguments& arguments, const std::vector<Row>& row
                                  {"contract_version", build.contract_version},
                                  {"device", "cpu"},
                                  {"cpu_simd_target", build.cpu_simd_target},
-                                 {"threads", arguments.attention.threads()},
+                                 {"threads", used_threads(arguments, build)},
                                  {"hardware_threads", std::thread::hardware_concurrency()},
                                  {"heads", arguments.heads},
                                  {"batch", arguments.batch},

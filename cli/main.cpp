@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "io/atomic_file_writer.hpp"
 #include "openvc/version.hpp"
 #include "output.hpp"
 
@@ -20,6 +23,7 @@ namespace openvc::cli {
 namespace {
 
 constexpr std::string_view kProgram = "open-vc-attn";
+constexpr int kExitSignalBase = 128;  // as shells report death by signal n: 128 + n
 constexpr std::string_view kOutOfMemory = "out of memory; use fewer tokens or heads";
 
 /// The program answers to open-vc-attn-check and the like, too: names that users of other
@@ -79,11 +83,29 @@ int run(int argc, char** argv) {
   return kExitUsage;
 }
 
+/// Ends the program at once, without the files that it was about to write.
+extern "C" void end_by_signal(int signal) {
+  io::remove_unfinished_files();
+  ::_exit(kExitSignalBase + signal);
+}
+
+void end_cleanly_on_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    // What the parent process ignores stays ignored: nohup, jobs in the background.
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = end_by_signal;
+    ::sigaction(signal, &action, nullptr);
+  }
+}
+
 }  // namespace
 }  // namespace openvc::cli
 
 int main(int argc, char** argv) {
   using namespace openvc::cli;
+  end_cleanly_on_signals();
   try {
     const int status = run(argc, argv);
     flush_standard_output();

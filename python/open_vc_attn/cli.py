@@ -87,9 +87,9 @@ def _wait(command: list[str]) -> int:
                 status = process.wait()
                 break
             except KeyboardInterrupt:
-                # Ctrl-C went to the program too, as a member of the same process group. It decides
-                # what to do about it; this process only reports how it ended.
-                continue
+                # Ctrl-C of a terminal went to the program too, as a member of the same process group;
+                # a signal to this process alone did not. This process reports how it ended.
+                process.send_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGTERM, previous)
     return status if status >= 0 else _EXIT_SIGNAL_BASE - status

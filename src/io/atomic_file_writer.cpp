@@ -42,7 +42,32 @@ std::filesystem::path temporary_path(const std::filesystem::path& target) {
   return name;
 }
 
+/// Paths of unfinished files, null where a place is free. A handler of signals may neither allocate
+/// nor lock; files beyond these places are left behind by a signal.
+constexpr std::size_t kUnfinishedFiles = 64;
+std::atomic<const char*> unfinished_files[kUnfinishedFiles];
+static_assert(std::atomic<const char*>::is_always_lock_free);
+
 }  // namespace
+
+void UnfinishedFile::remember(const char* path) noexcept {
+  for (std::atomic<const char*>& place : unfinished_files) {
+    const char* free = nullptr;
+    if (!place.compare_exchange_strong(free, path)) continue;
+    place_ = &place;
+    return;
+  }
+}
+
+void UnfinishedFile::forget() noexcept {
+  if (place_ != nullptr) std::exchange(place_, nullptr)->store(nullptr);
+}
+
+void remove_unfinished_files() noexcept {
+  for (const std::atomic<const char*>& place : unfinished_files) {
+    if (const char* path = place.load()) ::unlink(path);
+  }
+}
 
 AtomicFileWriter::AtomicFileWriter(const std::filesystem::path& path)
     : target_(writable_target(path)),
@@ -55,10 +80,12 @@ AtomicFileWriter::AtomicFileWriter(const std::filesystem::path& path)
     throw_system_failure(FileErrorReason::cannot_write, target_, "create a file beside it",
                          error_number);
   }
+  unfinished_.remember(temporary_.c_str());
 }
 
 AtomicFileWriter::~AtomicFileWriter() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  unfinished_.forget();  // while its path is there
 }
 
 void AtomicFileWriter::write(std::span<const std::byte> bytes) {
@@ -82,6 +109,7 @@ void AtomicFileWriter::commit() {
   if (::fsync(file_.get()) != 0) refuse("flush it to the disk", errno);
   if (file_.close() != 0) refuse("close it", errno);
   if (std::rename(temporary_.c_str(), target_.c_str()) != 0) refuse("rename it", errno);
+  unfinished_.forget();
   temporary_.clear();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -9,6 +10,26 @@
 #include "io/file_descriptor.hpp"
 
 namespace openvc::io {
+
+/// Names a file that must not outlive the process, for remove_unfinished_files().
+class UnfinishedFile {
+ public:
+  UnfinishedFile() = default;
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+  ~UnfinishedFile() { forget(); }
+
+  /// `path` stays valid until forget().
+  void remember(const char* path) noexcept;
+  void forget() noexcept;
+
+ private:
+  std::atomic<const char*>* place_ = nullptr;
+};
+
+/// Removes what all writers have begun and not committed. Only for a process that is about to end;
+/// a handler of signals may call it.
+void remove_unfinished_files() noexcept;
 
 /// Writes a file so that `path` holds either its old content or all of the new one.
 ///
@@ -33,6 +54,7 @@ class AtomicFileWriter {
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;  // empty once renamed
+  UnfinishedFile unfinished_;
   FileDescriptor file_;
 };
 

@@ -71,7 +71,9 @@ def test_streams_pass_through(program):
     assert (result.returncode, result.stdout, result.stderr) == (0, "hello", "problem\n")
 
 
-@pytest.mark.parametrize("sent, to_group", [(signal.SIGINT, True), (signal.SIGTERM, False)])
+@pytest.mark.parametrize(
+    "sent, to_group", [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False)]
+)
 def test_signals_reach_the_program(program, tmp_path, sent, to_group):
     """The wrapper waits for the program, which cleans up, and reports its status."""
     program(

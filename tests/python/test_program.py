@@ -5,7 +5,9 @@ import html.parser
 import json
 import os
 import re
+import signal
 import subprocess
+import time
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -477,3 +479,29 @@ def test_every_class_of_the_page_has_a_style(study):
     )
     used = {c for names in re.findall(r'class="([^"]*)"', page) for c in names.split()}
     assert used - styles <= {"label"}  # the plain text of the plots
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_it_at_once(tmp_path, sent):
+    command = ["bench", "--tokens", "100000", "--heads", "8", "--json", tmp_path / "report.json"]
+    process = subprocess.Popen(
+        [find_program(), *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(1)
+    assert process.poll() is None
+    start = time.monotonic()
+    process.send_signal(sent)
+    assert process.wait(timeout=60) == 128 + sent
+    assert time.monotonic() - start < 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ignored_signals_stay_ignored():
+    """As nohup and shells start programs in the background."""
+    command = f"trap '' HUP INT; exec '{find_program()}' bench --tokens 3000 --heads 2 --repeats 1"
+    process = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
