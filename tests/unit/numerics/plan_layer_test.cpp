@@ -234,7 +234,7 @@ TEST(PlanLayer, IsATemplateOverTheHeadDimension) {
   const PlanRequest request{
       .queries = 100, .keys = 100, .softmax_scale = static_cast<float>(kScale)};
   for (int c = 0; c < kChannels; ++c) {
-    const float energy = c < 20 ? 2.0f : 0.01f;
+    const float energy = c < 20 ? 8.0f : 0.01f;
     full.scores.query_squares[c] = full.scores.key_squares[c] = 100.0f * energy;
     if (c < kHalf) half.scores.query_squares[c] = half.scores.key_squares[c] = 100.0f * energy;
   }
