@@ -140,7 +140,7 @@ Command add_check_command(CLI::App& program) {
   const auto arguments = std::make_shared<CheckArguments>();
   app->add_flag("--smoke", arguments->smoke, "shorter sequences");
   app->add_flag("--json", arguments->as_json, "print JSON");
-  app->add_option("--threads", arguments->threads, "threads of the CPU; 0 takes all")
+  app->add_option("--threads", arguments->threads, "threads of the CPU; 0 takes what info tells")
       ->check(thread_count());
   return {app, [arguments] { return run_checks(*arguments); }};
 }

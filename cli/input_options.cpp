@@ -283,7 +283,7 @@ void AttentionArguments::add(CLI::App& command) {
                   "factor of q.k; from the file, else 1/sqrt(head dimension)")
       ->check(positive_number());
   add_enumeration(command, "--key-order", key_order_, "order in which key blocks are visited");
-  command.add_option("--threads", threads_, "threads of the CPU; 0 takes all")
+  command.add_option("--threads", threads_, "threads of the CPU; 0 takes what info tells")
       ->check(thread_count())
       ->capture_default_str();
 }

@@ -96,7 +96,7 @@ typedef struct openvc_options {
   int32_t tail_correction;  /* openvc_choice */
   int32_t smooth_values;    /* 0 or 1: remove the channel means of V before rounding */
   int32_t value_scale;      /* openvc_value_scale */
-  int32_t threads;          /* CPU threads, 0 for all; never changes a result */
+  int32_t threads;          /* CPU threads, 0 for the default, which openvc_info_json() tells */
   int32_t reserved;         /* must be 0 */
   void* stream;             /* cudaStream_t for CUDA tensors */
 } openvc_options;

@@ -26,7 +26,7 @@ def set_num_threads(threads: int) -> None:
     if isinstance(threads, bool) or not isinstance(threads, int):
         raise TypeError(f"threads must be an int, not {threads!r}")
     if not 0 <= threads <= _openvc.MAX_THREADS:
-        raise ValueError(f"threads must be 0 (all CPUs) to {_openvc.MAX_THREADS}, not {threads}")
+        raise ValueError(f"threads must be 0 (the default) to {_openvc.MAX_THREADS}, not {threads}")
     _threads = threads
 
 

@@ -268,8 +268,8 @@ Verdict validate_options(const AttentionOptions& options) {
 Verdict validate_execution(const Execution& execution) {
   if (execution.threads >= 0 && execution.threads <= kMaxThreads) return {};
   return invalid_value("threads: " + std::to_string(execution.threads) +
-                       "; expected 0 (all CPUs of the process) to " + std::to_string(kMaxThreads) +
-                       ".");
+                       "; expected 0 (the default that info() tells) to " +
+                       std::to_string(kMaxThreads) + ".");
 }
 
 Verdict validate_rows(std::span<const std::int64_t> rows, std::int64_t queries) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -228,6 +229,80 @@ TEST(ExtremeLogSumExp, BeyondBinary32ItIsInfinite) {
         }
       }
     }
+  }
+}
+
+/// One tensor of a random shape of data: a size, and where its elements differ from it.
+void fill_extreme(TestTensor& tensor, Random& random) {
+  constexpr float kSizes[] = {0.0f,
+                              0x1p-149f,
+                              0x1p-133f,
+                              0x1p-126f,
+                              1e-30f,
+                              1.0f,
+                              1e4f,
+                              1e30f,
+                              numerics::kBfloat16Max,
+                              std::numeric_limits<float>::max()};
+  const auto pick = [&](std::size_t count) { return random.next() % count; };
+  const float largest = tensor.view().type == ElementType::float16    ? numerics::kHalfMax
+                        : tensor.view().type == ElementType::bfloat16 ? numerics::kBfloat16Max
+                                                                      : kSizes[9];
+  const float size = std::min(kSizes[pick(std::size(kSizes))], largest);
+  const float other = std::min(kSizes[pick(std::size(kSizes))], largest);
+  const auto pattern = pick(6);
+  const auto token = static_cast<std::int64_t>(pick(5));
+  const auto channel = static_cast<std::int64_t>(pick(kD));
+  tensor.fill([&](auto, std::int64_t s, auto, std::int64_t c) {
+    const float sign = random.next() % 2 == 0 ? 1.0f : -1.0f;
+    switch (pattern) {
+      case 0:
+        return size;
+      case 1:
+        return sign * size;
+      case 2:
+        return c == channel ? size : 0.0f;
+      case 3:
+        return s == token ? size : sign * other;
+      case 4:
+        return s == token && c == channel ? -size : 0.0f;
+      default:
+        return std::clamp(size * random.normal(), -largest, largest);
+    }
+  });
+}
+
+TEST(ExtremeMagnitudes, FiniteInputsNeverGiveNan) {
+  constexpr float kScales[] = {0x1p-149f, 0x1p-126f, 1e-20f, 0.0883883461f, 1.0f, 1e20f, 0x1p127f};
+  constexpr ElementType kTypes[] = {ElementType::float32, ElementType::bfloat16,
+                                    ElementType::float16};
+  Random random(11);
+  for (int trial = 0; trial < 1500; ++trial) {
+    const auto pick = [&](std::size_t count) { return random.next() % count; };
+    Inputs in(kTypes[pick(3)], 1, 6, 9);
+    for (TestTensor* tensor : {&in.q, &in.k, &in.v}) fill_extreme(*tensor, random);
+    AttentionOptions options =
+        scaled(kScales[pick(std::size(kScales))], pick(2) == 0 ? Mask::none : Mask::causal);
+    options.numerics.smooth_keys = pick(4) != 0;
+    options.numerics.centre_values = pick(4) != 0;
+    options.numerics.rotation = static_cast<Choice>(pick(3));
+    options.numerics.tail_correction = static_cast<Choice>(pick(3));
+    options.numerics.value_scale = static_cast<ValueScale>(pick(2));
+    SCOPED_TRACE(testing::Message()
+                 << trial << ": " << element_name(in.q.view().type) << " q " << in.q.get(0, 0, 0, 0)
+                 << " k " << in.k.get(0, 0, 0, 0) << " v " << in.v.get(0, 0, 0, 0) << " scale "
+                 << *options.softmax_scale);
+    double largest = 0.0;
+    in.v.for_each([&](auto b, auto s, auto h, auto c) {
+      largest = std::max(largest, std::fabs(static_cast<double>(in.v.get(b, s, h, c))));
+    });
+    const Rows actual = run(in, options);
+    // A weighted mean stays within the values, up to the rounding of the values and a mean.
+    for (const double x : actual.out) ASSERT_LE(std::fabs(x), 1.2 * largest);
+    for (const double x : actual.log_sum_exp) ASSERT_FALSE(std::isnan(x));
+    const Rows expected = exact(in, options);
+    for (const double x : expected.out) ASSERT_TRUE(std::isfinite(x));
+    for (const double x : expected.log_sum_exp) ASSERT_FALSE(std::isnan(x));
   }
 }
 
