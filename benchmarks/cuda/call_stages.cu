@@ -93,9 +93,15 @@ int main(int count, char** arguments) {
       "256x66,512x33,1024x16,2048x8,4096x4,512x8,1024x8,2048x16,2048x24,4096x8,4096x24,8192x8,"
       "8192x24,16384x8,4096x56";
   int steps = 2;
-  for (int i = 1; i + 1 < count; i += 2) {
-    if (std::strcmp(arguments[i], "--shapes") == 0) shapes = arguments[i + 1];
-    if (std::strcmp(arguments[i], "--steps") == 0) steps = std::atoi(arguments[i + 1]);
+  for (int i = 1; i < count; i += 2) {
+    if (std::strcmp(arguments[i], "--shapes") == 0 && i + 1 < count) {
+      shapes = arguments[i + 1];
+    } else if (std::strcmp(arguments[i], "--steps") == 0 && i + 1 < count) {
+      steps = std::atoi(arguments[i + 1]);
+    } else {
+      std::fprintf(stderr, "call_stages: %s is not an option, or lacks its value\n", arguments[i]);
+      return 2;
+    }
   }
   try {
     for (std::size_t begin = 0; begin < shapes.size();) {
