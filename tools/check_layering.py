@@ -35,7 +35,7 @@ class Rule(NamedTuple):
     external: tuple[str, ...]  # patterns of other headers, the standard library aside
 
 
-BELOW_KERNELS = ("cuda/host/*", "cuda/ptx/*", "schedule/*", "numerics/*")
+BELOW_KERNELS = ("cuda/device/*", "cuda/host/*", "cuda/ptx/*", "schedule/*", "numerics/*")
 KERNEL = Rule((*BELOW_KERNELS, *VOCABULARY), CUDA)
 BACKENDS = (
     "cpu/*.hpp",
@@ -51,6 +51,7 @@ RULES = {
     "src/io": Rule(VOCABULARY, POSIX),
     "src/cpu": Rule(("schedule/*", "numerics/*", *VOCABULARY), (*POSIX, "hwy/*")),
     "src/cuda/ptx": Rule((), CUDA),
+    "src/cuda/device": Rule(("cuda/ptx/*", "schedule/*", "numerics/*"), ()),
     "src/cuda/host": Rule(("cuda/ptx/*", "schedule/*", "numerics/*", *VOCABULARY), (*CUDA, *POSIX)),
     "src/cuda/prepare": KERNEL,
     "src/cuda/check": KERNEL,

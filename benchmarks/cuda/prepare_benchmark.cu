@@ -2,7 +2,7 @@
 //
 // Time of the input preparation next to its memory floor: the bytes that must move once, divided by
 // the bandwidth of a device-to-device copy measured in the same run. BF16, contiguous, standard
-// normal inputs; the second-level cache is overwritten before every launch.
+// normal inputs; L2 is overwritten before every launch.
 //
 //   prepare_benchmark [--shapes 73397x56,4096x7] [--steps 2] [--repair 0.0]
 #include <cuda_runtime.h>
@@ -176,7 +176,7 @@ int main(int count, char** arguments) {
     const double bandwidth = copy_bandwidth(flush);
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, 0), "reading the device's properties");
-    std::printf("%s, driver %s, second-level cache %.1f MB, copy %.3f TB/s\n", properties.name,
+    std::printf("%s, driver %s, L2 %.1f MB, copy %.3f TB/s\n", properties.name,
                 cuda::driver_version().c_str(), properties.l2CacheSize * 1e-6, bandwidth * 1e-12);
     for (const auto& [tokens, heads] : options.shapes) {
       run_shape(tokens, heads, options, bandwidth, flush);

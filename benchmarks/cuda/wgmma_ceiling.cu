@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   // second overwrites.
 #pragma unroll 1
   for (int pass = 0; pass < passes; ++pass) {
-    ptx::pin_registers(d);
+    ptx::warpgroup_fence_operand(d);
     ptx::wgmma_fence();
 #pragma unroll
     for (int stage = 0; stage < kStages; ++stage) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::wgmma_wait_group<1>();
   }
   ptx::wgmma_wait_group<0>();
-  ptx::pin_registers(d);
+  ptx::warpgroup_fence_operand(d);
   float sum = 0.0f;
   for (const auto x : d) sum += static_cast<float>(x);
   sink[blockIdx.x * kThreads + threadIdx.x] = sum;

@@ -127,19 +127,17 @@ class AttentionRun {
 
   void attend(const QueryTask& task, const DecodedHeads& heads, Workspace& space) const {
     const int existing = existing_groups(task);
-    const schedule::Traversal traversal = schedule::traversal(problem_, task.query_block);
+    const schedule::TileSequence tiles = schedule::tile_sequence(problem_, task.query_block);
     for (int g = task.first_group; g < existing; ++g) start_group(task, g, space);
-    for (std::int64_t step = 0; step < traversal.blocks; ++step) {
+    for (int step = 0; step < tiles.count; ++step) {
       check_interrupt();
-      const std::int64_t key_block = traversal.block(step);
+      const bool repair = tiles.is_repair(step);
+      const int key_block = tiles.block(step);
       const DecodedBlock block = heads.block(task.bh, key_block);
+      const int index = repair ? key_block - tiles.repair_begin : key_block;
       for (int g = task.first_group; g < existing; ++g) {
-        visit(task, g, key_block, block, false, space);
+        visit(task, g, index, block, repair, space);
       }
-    }
-    for (std::int64_t repair = 0; repair < problem_.repair_blocks(); ++repair) {
-      const DecodedBlock block = heads.block(task.bh, problem_.key_blocks() + repair);
-      for (int g = task.first_group; g < existing; ++g) visit(task, g, repair, block, true, space);
     }
     for (int g = task.first_group; g < existing; ++g) store(task, g, space);
   }

@@ -35,4 +35,30 @@ OPENVC_HD constexpr Traversal traversal(const Problem& p, std::int64_t query_blo
   return {blocks, first < last ? first : last};
 }
 
+/// Everything that one block of queries visits: the key blocks of its traversal, then the repair
+/// blocks, which stay outside the softmax. Queries that see no key visit nothing.
+///
+/// int: a step counts blocks of kKeyBlock keys, and kernels keep this in registers.
+struct TileSequence {
+  Traversal traversal;
+  int repair_begin = 0;  // block number of the first repair block
+  int count = 0;         // steps
+
+  [[nodiscard]] OPENVC_HD constexpr int block(int step) const {
+    const int softmax_blocks = static_cast<int>(traversal.blocks);
+    return step < softmax_blocks ? static_cast<int>(traversal.block(step))
+                                 : repair_begin + step - softmax_blocks;
+  }
+  [[nodiscard]] OPENVC_HD constexpr bool is_repair(int step) const {
+    return step >= traversal.blocks;
+  }
+};
+
+OPENVC_HD constexpr TileSequence tile_sequence(const Problem& p, std::int64_t query_block) {
+  const Traversal order = traversal(p, query_block);
+  return {order, static_cast<int>(p.key_blocks()),
+          static_cast<int>(order.blocks) +
+              (order.blocks > 0 ? static_cast<int>(p.repair_blocks()) : 0)};
+}
+
 }  // namespace openvc::schedule

@@ -14,7 +14,7 @@
 namespace openvc::testing {
 
 /// One output row and its log-sum-exp, computed from prepared bytes in host memory by the letter of
-/// the contract, with exact products. The yardstick of every device kernel.
+/// the contract, with exact products. What device kernels are compared with.
 struct ContractRow {
   std::vector<double> output;
   double log_sum_exp = 0.0;
@@ -52,13 +52,12 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
 
   RowState row;
   std::vector<double> sums(kHeadDim, 0.0);
-  const schedule::Traversal order = schedule::traversal(p, query / kQueryBlock);
+  const schedule::TileSequence tiles = schedule::tile_sequence(p, query / kQueryBlock);
   const std::int64_t visible = schedule::visible_keys(p, query);
-  const std::int64_t blocks = order.blocks + (order.blocks > 0 ? p.repair_blocks() : 0);
   double weight_sum = 0.0;
-  for (std::int64_t step = 0; step < blocks; ++step) {
-    const bool repair = step >= order.blocks;
-    const std::int64_t block = repair ? p.key_blocks() + step - order.blocks : order.block(step);
+  for (int step = 0; step < tiles.count; ++step) {
+    const bool repair = tiles.is_repair(step);
+    const std::int64_t block = tiles.block(step);
     std::vector<float> scores(kKeyBlock, -infinity());
     for (int j = 0; j < kKeyBlock; ++j) {
       const std::int64_t key = block * kKeyBlock + j;

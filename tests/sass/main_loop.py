@@ -44,9 +44,9 @@ CLASSES = {
 }
 CONVERSIONS = ("F2F", "F2FP", "F2I", "F2IP", "I2F", "I2FP", "I2I", "I2IP", "FRND")
 
-# Model. Two computing warpgroups put two warps on each of the four schedulers of an SM.
+# Model. Two consumer warpgroups put two warps on each of the four schedulers of an SM.
 WARPS_PER_SCHEDULER = 2
-TENSOR_CLOCKS = 1056  # Q K^T of 128 x 128 scores, P V with its weight rows, at 8192 FLOP/clock
+TENSOR_CLOCKS = 1056  # Q K^T of 128 x 128 scores, P V with its ones rows, at 8192 FLOP/clock
 TENSOR_CLOCKS_PER_STEP = 128  # one residual k-step
 # Clocks between two warp instructions of a kind on one scheduler: 32 lanes over a quarter of the
 # lanes per clock and SM, as measured on an H200. Kinds that are not listed run at 64 lanes.

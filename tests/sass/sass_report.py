@@ -35,10 +35,10 @@ stage is late and no row maximum moves.
 - **Instructions** per warp and tile of 64 x 128 scores (one loop iteration is two tiles). *max*: binary16 maxima, `HMNMX2` and
   `VHMNMX`. *uniform*: the scalar datapath, here descriptors and barrier addresses. *other*: branches, barriers, votes, moves.
   *moved*: instructions that a tile adds at most when a maximum moves.
-- **Clocks** per multiprocessor and tile of 128 x 128 scores. *issue*: one instruction per clock and scheduler, two warps on each.
+- **Clocks** per SM and tile of 128 x 128 scores. *issue*: one instruction per clock and scheduler, two warps on each.
   *FMA*, *ALU*: the same instructions at the rates measured on an H200 (128 lanes a clock for `FFMA`, `FMUL`, `FADD`, `HFMA2`, 100
   for `HADD2`, 64 for the rest; `VHMNMX` is taken to run at 64 as `VIMNMX3` does). *tensor*: the products at 8192 FLOP a clock,
-  weight rows and residual k-steps included. *share*: the largest of issue, FMA and ALU over tensor; below 100 % the softmax can
+  ones rows and residual k-steps included. *share*: the largest of issue, FMA and ALU over tensor; below 100 % the softmax can
   hide behind the products.
 """
 

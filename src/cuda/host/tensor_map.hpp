@@ -7,7 +7,7 @@
 
 namespace openvc::cuda {
 
-/// Tile of a three-dimensional byte tensor for the copy engine, innermost dimension first.
+/// Tile of a three-dimensional byte tensor for TMA, innermost dimension first.
 struct ByteTensor {
   const void* data = nullptr;     // 16-byte aligned
   std::uint64_t shape[3] = {};    // bytes, rows, planes

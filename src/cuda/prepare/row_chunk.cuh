@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "cuda/ptx/cvt.cuh"
-#include "cuda/ptx/half2.cuh"
 #include "cuda/ptx/load.cuh"
 #include "numerics/bits.hpp"
 #include "numerics/canonical_sum.hpp"
@@ -81,13 +80,13 @@ __device__ __forceinline__ void to_floats(const RawChunk<kType>& raw, Chunk& x) 
       x[2 * i] = __uint_as_float(word << 16);
       x[2 * i + 1] = __uint_as_float(word & 0xFFFF'0000u);
     } else {
-      x[2 * i] = ptx::low_half(word);
-      x[2 * i + 1] = ptx::high_half(word);
+      x[2 * i] = ptx::cvt_f32_f16_low(word);
+      x[2 * i + 1] = ptx::cvt_f32_f16_high(word);
     }
   }
 }
 
-/// One channel of a row, which the caller has just loaded: it comes from the first-level cache.
+/// One channel of a row, which the caller has just loaded: it comes from L1.
 template <ElementType kType>
 __device__ __forceinline__ float load_channel(const std::byte* row, int channel) {
   if constexpr (kType == ElementType::float32) {
@@ -97,7 +96,7 @@ __device__ __forceinline__ float load_channel(const std::byte* row, int channel)
     if constexpr (kType == ElementType::bfloat16) {
       return __uint_as_float(static_cast<std::uint32_t>(bits) << 16);
     } else {
-      return ptx::low_half(bits);
+      return ptx::cvt_f32_f16_low(bits);
     }
   }
 }
@@ -176,7 +175,7 @@ __device__ __forceinline__ uint2 encode_chunk(const Chunk& x) {
 /// Values of two codes.
 __device__ __forceinline__ float2 decode_pair(std::uint16_t codes) {
   const std::uint32_t halves = ptx::cvt_rn_f16x2_e4m3x2(codes);
-  return {ptx::low_half(halves), ptx::high_half(halves)};
+  return {ptx::cvt_f32_f16_low(halves), ptx::cvt_f32_f16_high(halves)};
 }
 
 }  // namespace openvc::cuda::prepare

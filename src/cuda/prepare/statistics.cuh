@@ -6,6 +6,9 @@
 
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/row_chunk.cuh"
+#include "cuda/ptx/cvt.cuh"
+#include "cuda/ptx/f16x2.cuh"
+#include "cuda/ptx/u16x2.cuh"
 
 // The first pass over the inputs: a thread block reduces a tile of one tensor to a row of partial
 // results.
@@ -118,7 +121,7 @@ struct Magnitude {
     const std::uint32_t low = largest & 0xFFFFu;
     const std::uint32_t bits = high > low ? high : low;
     if constexpr (kType == ElementType::bfloat16) return bits << 16;
-    return __float_as_uint(ptx::low_half(bits));
+    return __float_as_uint(ptx::cvt_f32_f16_low(bits));
   }
 };
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-// Thread blocks that meet in device memory. PTX ISA 9.7.13, atom.
+// Thread blocks that meet in device memory. PTX ISA 9.0, 9.7.13, atom.
 namespace openvc::cuda::ptx {
 
-/// Adds to a counter. What a thread has seen before its addition is seen by a thread whose addition
-/// comes later. Returns the value before.
+/// atom.add (PTX 6.0, sm_70): adds to a counter. What a thread has seen before its addition is seen
+/// by a thread whose addition comes later. Returns the value before.
 __device__ __forceinline__ std::uint32_t atom_add_acq_rel_gpu(std::uint32_t* address,
                                                               std::uint32_t value) {
   std::uint32_t before;

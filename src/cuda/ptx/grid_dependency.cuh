@@ -2,17 +2,17 @@
 #pragma once
 
 // Programmatic dependent launch: a kernel may start while the one before it in the stream finishes.
-// Compute capability 9.0 and newer. PTX ISA 9.7.13.13, griddepcontrol.
+// PTX ISA 9.0, 9.7.13.13, griddepcontrol (PTX 7.8, sm_90).
 namespace openvc::cuda::ptx {
 
-/// Once all blocks of this grid have called this or ended, blocks of a dependent grid may start in
-/// the room that is left.
+/// griddepcontrol.launch_dependents: once all blocks of this grid have called this or ended, blocks
+/// of a dependent grid may start in the room that is left.
 __device__ __forceinline__ void griddepcontrol_launch_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// Waits until the grid before has ended and all of its writes are visible. Nothing that it writes
-/// may be touched earlier.
+/// griddepcontrol.wait: waits until the grid before has ended and all of its writes are visible.
+/// Nothing that it writes may be touched earlier.
 __device__ __forceinline__ void griddepcontrol_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }

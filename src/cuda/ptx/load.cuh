@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-// PTX ISA 9.7.9.8, ld.
+// PTX ISA 9.0, 9.7.9.8, ld (PTX 1.0).
 namespace openvc::cuda::ptx {
 
-/// Zero, without an access, unless `present`. 16-byte aligned.
+/// ld.global.v4 under a predicate: zero, without an access, unless `present`. 16-byte aligned.
 ///
 /// Every compiler moves an ordinary or a non-coherent load down to its first use where that saves
 /// registers, so that loads which could be in flight together wait for each other. This one stays

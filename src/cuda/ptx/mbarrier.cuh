@@ -3,44 +3,51 @@
 
 #include <cstdint>
 
-// PTX ISA 9.7.13.15, mbarrier. Barriers are named by their shared-window address.
+// PTX ISA 9.0, 9.7.13.15, mbarrier. Barriers are named by their shared-window address, which is
+// that of this block unless the function says cluster.
 namespace openvc::cuda::ptx {
 
+/// mbarrier.init (PTX 7.0, sm_80).
 __device__ __forceinline__ void mbarrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/// Makes initialised barriers visible to the other blocks of the cluster and to the copy engine.
+/// fence.mbarrier_init (PTX 8.0, sm_90): makes initialised barriers visible to the other blocks of
+/// the cluster and to TMA.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+/// mbarrier.arrive (PTX 7.0, sm_80).
 __device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// Address of the same shared-memory location in another block of the cluster.
+/// mapa (PTX 7.8, sm_90): address of the same shared-memory location in another block of the
+/// cluster.
 __device__ __forceinline__ std::uint32_t mapa(std::uint32_t address, std::uint32_t cluster_rank) {
   std::uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(cluster_rank));
   return remote;
 }
 
-/// Arrives on a barrier of any block of the cluster (an address from mapa).
+/// mbarrier.arrive on a barrier of any block of the cluster, an address from mapa (PTX 8.0, sm_90).
 ///
 /// Block scope on purpose: what the barrier orders is the reading of a tile by wgmma, complete
-/// since its wait, against the copy engine. Cluster scope would make every arrival a full memory
-/// fence (MEMBAR in the main loop), which costs more than multicast saves.
+/// since its wait, against TMA. Cluster scope would make every arrival a full memory fence (MEMBAR
+/// in the main loop), which costs more than multicast saves.
 __device__ __forceinline__ void mbarrier_arrive_cluster(std::uint32_t remote_barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_barrier) : "memory");
 }
 
+/// mbarrier.arrive.expect_tx (PTX 8.0, sm_90): arrives and expects this many bytes.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t barrier,
                                                           std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
+/// The same on a barrier of any block of the cluster, an address from mapa.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(std::uint32_t remote_barrier,
                                                                   std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
@@ -48,6 +55,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(std::uint32_t 
                : "memory");
 }
 
+/// mbarrier.try_wait.parity (PTX 7.8, sm_90): suspends the thread for a limited time.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(std::uint32_t barrier,
                                                          std::uint32_t parity) {
   std::uint32_t done;
@@ -63,7 +71,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(std::uint32_t barrier,
   return done != 0;
 }
 
-/// Spins until the phase with this parity has completed. try_wait suspends the thread by itself.
+/// Returns when the phase with this parity has completed.
 __device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity) {
   while (!mbarrier_try_wait_parity(barrier, parity)) {
   }

@@ -5,7 +5,8 @@
 
 namespace openvc::cuda::ptx {
 
-/// Address of a shared-memory object inside the shared window, as PTX operands want it.
+/// cvta.to.shared (PTX ISA 9.0, 9.7.9): address of a shared-memory object inside the shared window,
+/// as PTX operands want it.
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }

@@ -5,13 +5,15 @@
 
 #include <cstdint>
 
-// PTX ISA 9.7.9.25 to 9.7.9.27, cp.async.bulk and cp.async.bulk.tensor: the copy engine. Completion
-// is counted in bytes on an mbarrier. Coordinates are in elements, innermost first.
+// TMA, the tensor memory accelerator: PTX ISA 9.0, 9.7.9.25 to 9.7.9.27, cp.async.bulk and
+// cp.async.bulk.tensor (PTX 8.0, sm_90). Completion is counted in bytes on an mbarrier. Coordinates
+// are in elements, innermost first.
 namespace openvc::cuda::ptx {
 
-/// Contiguous bytes, global to shared memory of this block. Addresses and size are multiples of 16.
-__device__ __forceinline__ void bulk_load(std::uint32_t destination, const void* source,
-                                          std::uint32_t bytes, std::uint32_t barrier) {
+/// cp.async.bulk: contiguous bytes, global to shared memory of this block. Addresses and size are
+/// multiples of 16.
+__device__ __forceinline__ void cp_async_bulk(std::uint32_t destination, const void* source,
+                                              std::uint32_t bytes, std::uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(destination),
@@ -19,14 +21,16 @@ __device__ __forceinline__ void bulk_load(std::uint32_t destination, const void*
       : "memory");
 }
 
-/// Fetches a tensor map ahead of its first use.
-__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
+/// prefetch.tensormap: fetches a tensor map ahead of its first use.
+__device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/// Global to shared memory of this block.
-__device__ __forceinline__ void tma_load_3d(std::uint32_t destination, const CUtensorMap* map,
-                                            std::uint32_t barrier, int x, int y, int z) {
+/// cp.async.bulk.tensor.3d: a tile, global to shared memory of this block.
+__device__ __forceinline__ void cp_async_bulk_tensor_3d(std::uint32_t destination,
+                                                        const CUtensorMap* map,
+                                                        std::uint32_t barrier, int x, int y,
+                                                        int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(destination),
@@ -34,12 +38,13 @@ __device__ __forceinline__ void tma_load_3d(std::uint32_t destination, const CUt
       : "memory");
 }
 
-/// Global to the same shared-memory offset of every block in `block_mask`; each of them counts the
-/// bytes on its own barrier at the same offset.
-__device__ __forceinline__ void tma_load_3d_multicast(std::uint32_t destination,
-                                                      const CUtensorMap* map, std::uint32_t barrier,
-                                                      std::uint16_t block_mask, int x, int y,
-                                                      int z) {
+/// cp.async.bulk.tensor.3d.multicast: to the same shared-memory offset of every block of the
+/// cluster in `block_mask`; each of them counts the bytes on its own barrier at the same offset.
+__device__ __forceinline__ void cp_async_bulk_tensor_3d_multicast(std::uint32_t destination,
+                                                                  const CUtensorMap* map,
+                                                                  std::uint32_t barrier,
+                                                                  std::uint16_t block_mask, int x,
+                                                                  int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%4, %5, %6}], [%2], %3;" ::"r"(destination),

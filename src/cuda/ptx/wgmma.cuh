@@ -3,64 +3,66 @@
 
 #include <cstdint>
 
-// PTX ISA 9.7.15, wgmma: asynchronous matrix products of a warpgroup. D[64, n] (+)= A[64, 32] B[32,
-// n] with E4M3 operands; `accumulate` false ignores the old D. Operands in shared memory are named
-// by descriptors. Nothing may touch D between the issue and the wait.
+// PTX ISA 9.0, 9.7.15, wgmma (PTX 8.0, sm_90a): asynchronous matrix products of a warpgroup.
+// D[64, n] (+)= A[64, 32] B[32, n] with E4M3 operands; `accumulate` false ignores the old D.
+// Operands in shared memory are named by descriptors. Nothing may touch D between the issue and the
+// wait.
 namespace openvc::cuda::ptx {
 
-/// Orders register accesses of the warpgroup before the following products.
+/// wgmma.fence: orders register accesses of the warpgroup before the following products.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
+/// wgmma.commit_group: the products issued since the last one form a group.
 __device__ __forceinline__ void wgmma_commit_group() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/// Waits until at most kPending of the committed groups are still running.
+/// wgmma.wait_group: waits until at most kPending of the committed groups are still running.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Tells the compiler that the registers change here: their values may be read only after the
-/// asynchronous product that writes them has been waited for.
+/// No instruction. Tells the compiler that the registers change here, so that it reads their values
+/// only after the asynchronous product that writes them has been waited for (CUTLASS's function of
+/// this name).
 template <int kCount>
-__device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
+__device__ __forceinline__ void warpgroup_fence_operand(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 template <int kCount>
-__device__ __forceinline__ void pin_registers(std::uint32_t (&d)[kCount]) {
+__device__ __forceinline__ void warpgroup_fence_operand(std::uint32_t (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }
 
-/// Gives the registers new, undefined values: a product that ignores its old D then does not depend
-/// on them, and the compiler has no reason to move anything between the products of a group.
+/// No instruction. Gives the registers new, undefined values: a product that ignores its old D then
+/// does not depend on them, and the compiler has no reason to move anything between the products of
+/// a group.
 template <int kCount>
-__device__ __forceinline__ void renew_registers(float (&d)[kCount]) {
+__device__ __forceinline__ void warpgroup_undefined_operand(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "=f"(d[i]));
 }
 
 template <int kCount>
-__device__ __forceinline__ void renew_registers(std::uint32_t (&d)[kCount]) {
+__device__ __forceinline__ void warpgroup_undefined_operand(std::uint32_t (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "=r"(d[i]));
 }
 
 /// Swizzle modes of the matrix descriptor (bits 62-63).
-enum class Swizzle : std::uint64_t { bytes_128 = 1, bytes_64 = 2, bytes_32 = 3 };
+enum class Swizzle : std::uint64_t { bytes_128 = 1, bytes_32 = 3 };
 
-/// Descriptor of a K-major operand tile whose rows are as wide as its swizzle: groups of eight rows
-/// follow each other. Address and offsets are in units of 16 bytes.
+/// Matrix descriptor of a K-major operand tile whose rows are as wide as its swizzle: groups of
+/// eight rows follow each other. Address and offsets are in units of 16 bytes.
 template <Swizzle kSwizzle>
 __device__ __forceinline__ std::uint64_t matrix_descriptor(std::uint32_t shared_address) {
-  constexpr std::uint64_t kRowBytes = kSwizzle == Swizzle::bytes_128  ? 128
-                                      : kSwizzle == Swizzle::bytes_64 ? 64
-                                                                      : 32;
+  constexpr std::uint64_t kRowBytes = kSwizzle == Swizzle::bytes_128 ? 128 : 32;
   constexpr std::uint64_t kGroupStride = 8 * kRowBytes / 16;  // stride byte offset
   constexpr std::uint64_t kLeadingOffset = 1;                 // unused for swizzled K-major tiles
   return static_cast<std::uint64_t>((shared_address & 0x3FFFFu) >> 4) | kLeadingOffset << 16 |
@@ -73,7 +75,7 @@ __device__ __forceinline__ std::uint64_t advance_descriptor(std::uint64_t descri
   return descriptor + (bytes >> 4);
 }
 
-/// D binary16, packed in pairs of columns; A and B in shared memory.
+/// wgmma.mma_async: D binary16, packed in pairs of columns; A and B in shared memory.
 __device__ __forceinline__ void wgmma_m64n128k32_f16_ss(std::uint32_t (&d)[32], std::uint64_t a,
                                                         std::uint64_t b, bool accumulate) {
   asm volatile(
@@ -93,7 +95,7 @@ __device__ __forceinline__ void wgmma_m64n128k32_f16_ss(std::uint32_t (&d)[32], 
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
-/// D binary32; A in registers.
+/// wgmma.mma_async: D binary32; A in registers.
 __device__ __forceinline__ void wgmma_m64n136k32_f32_rs(float (&d)[68], const std::uint32_t (&a)[4],
                                                         std::uint64_t b, bool accumulate) {
   asm volatile(

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
 
 // Shape of the Hopper kernel. Nothing in this file may change a result.
@@ -12,27 +13,40 @@ inline constexpr int kWarpThreads = 32;
 inline constexpr int kWarpgroupWarps = 4;
 inline constexpr int kWarpgroupThreads = kWarpgroupWarps * kWarpThreads;
 
-// Roles. One warpgroup loads, two compute; a computing warpgroup owns 64 query rows, the height of
-// a wgmma. The loading warps are separate so that none of them ever waits for another's stage.
-//
-//   warpgroup 0   warp 0  key_loader     K tiles and their residual columns
-//                 warp 1  value_loader   V tiles
-//                 warp 2  query_loader   Q tiles and their residual columns
-//                 warp 3  idle
-//   warpgroup 1   rows  0..63  of the block: both products, softmax, output
-//   warpgroup 2   rows 64..127
-enum class LoaderRole : int { key_loader = 0, value_loader = 1, query_loader = 2 };
+// Warpgroup 0 loads, one warp for each kind of tile so that none waits for another's stage.
+// Warpgroups 1 and 2 compute, each for 64 query rows, the height of a wgmma.
+enum class WarpRole : int {
+  key_loader,    // K tiles and their residual columns
+  value_loader,  // V tiles
+  query_loader,  // Q tiles and their residual columns; scales and means of V
+  idle,
+  consumer,  // both products, softmax, output
+};
 
 inline constexpr int kConsumerWarpgroups = 2;
 inline constexpr int kConsumerWarps = kConsumerWarpgroups * kWarpgroupWarps;
-inline constexpr int kThreads = (1 + kConsumerWarpgroups) * kWarpgroupThreads;
+inline constexpr int kWarps = kWarpgroupWarps + kConsumerWarps;
+inline constexpr int kThreads = kWarps * kWarpThreads;
 
-// Register budget. 168 at launch (65536 / 384, rounded down to 8), then redistributed.
+/// Role of a warp of the block.
+OPENVC_HD constexpr WarpRole warp_role(int warp) {
+  return warp < kWarpgroupWarps ? static_cast<WarpRole>(warp) : WarpRole::consumer;
+}
+
+// Registers of a thread: at launch 65536 / 384, rounded down to 8; then setmaxnreg hands those of
+// the loading warpgroup to the consumers. It counts whole warpgroups.
 inline constexpr int kLaunchRegisters = 168;
-inline constexpr int kLoaderRegisters = 24;
-inline constexpr int kConsumerRegisters = 240;
-static_assert(kWarpgroupThreads * (kLoaderRegisters + kConsumerWarpgroups * kConsumerRegisters) <=
-              kThreads * kLaunchRegisters);
+
+OPENVC_HD constexpr int role_registers(WarpRole role) {
+  return role == WarpRole::consumer ? 240 : 24;
+}
+static_assert([] {
+  int registers = 0;
+  for (int warp = 0; warp < kWarps; ++warp) {
+    registers += kWarpThreads * role_registers(warp_role(warp));
+  }
+  return registers <= kThreads * kLaunchRegisters;
+}());
 
 // Tile sizes.
 inline constexpr int kRowsPerWarpgroup = 64;
@@ -51,7 +65,7 @@ struct KernelConfig {
   int max_extra_steps = 0;  // planes of residual columns that fit into a stage: 0, 2 or 4
   int key_stages = 5;
   int value_stages = 5;
-  bool causal = false;  // masks scores; without, no instruction of the scan asks about masks
+  bool causal = false;  // the dense main loop has no mask code
 };
 
 }  // namespace openvc::cuda::sm90

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/ptx/half2.cuh"
+#include "cuda/ptx/cvt.cuh"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/mainloop.cuh"
 #include "cuda/sm90/parameters.cuh"
@@ -73,16 +73,19 @@ __device__ __forceinline__ void store_log_sum_exp(const Consumer<Config>& c,
   const std::int64_t index = batch_head * p.problem.queries + c.first_row() + 8 * half;
   const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
   const numerics::RowState state{out.no_keys ? -numerics::infinity() : 0.0f,
-                                 c.rows.code_offset(half != 0, CodeRule(c.head)), sum};
+                                 c.rows.code_offset(half != 0, ExpCastRule(c.head)), sum};
   const float shift = p.smoothing_shifts != nullptr ? p.smoothing_shifts[index] : 0.0f;
   p.log_sum_exp[index] = numerics::log_sum_exp(state, logf(sum), shift, c.head.excess_exponent);
 }
 
+/// How rows are stored: 16 bytes at a time, or two where a row may start anywhere.
+enum class RowStore { vectors, elements };
+
 /// 16 bytes of a row.
-template <bool kVectorised>
+template <RowStore kStore>
 __device__ __forceinline__ void store_pieces(std::uint16_t* target,
                                              const std::uint32_t (&pieces)[4]) {
-  if constexpr (kVectorised) {
+  if constexpr (kStore == RowStore::vectors) {
     *reinterpret_cast<uint4*>(target) = make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
   } else {
 #pragma unroll
@@ -93,7 +96,7 @@ __device__ __forceinline__ void store_pieces(std::uint16_t* target,
   }
 }
 
-template <bool kVectorised, class Config>
+template <RowStore kStore, class Config>
 __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
                                                const OutputRow (&rows)[2]) {
   const int quad_lane = static_cast<int>(threadIdx.x) % 4;
@@ -123,7 +126,7 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
                       __fmaf_rn(b, scale[i].y, zero ? 0.0f : mean[i].y), c.parameters.output_type);
       }
       transpose_quad(pieces);
-      if (row.exists) store_pieces<kVectorised>(row.data + 8 * (group + quad_lane), pieces);
+      if (row.exists) store_pieces<kStore>(row.data + 8 * (group + quad_lane), pieces);
     }
   }
 }
@@ -139,9 +142,9 @@ __device__ __forceinline__ void store_rows(const Consumer<Config>& c, std::int64
     }
   }
   if (c.parameters.output_vectorised) {
-    store_channels<true>(c, rows);
+    store_channels<RowStore::vectors>(c, rows);
   } else {
-    store_channels<false>(c, rows);
+    store_channels<RowStore::elements>(c, rows);
   }
 }
 

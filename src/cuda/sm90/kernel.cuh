@@ -17,18 +17,17 @@
 
 namespace openvc::cuda::sm90 {
 
-/// Work of one computing warpgroup: scan and output of every work item of the cluster.
+/// Work of one consumer warpgroup: main loop and output of every work item of the cluster.
 template <class Config>
-__device__ __forceinline__ void compute(const Parameters& parameters, Storage<Config>& shared,
-                                        const BlockPlace& place, int warpgroup) {
+__device__ __forceinline__ void consume(const Parameters& parameters, Storage<Config>& shared,
+                                        const schedule::ClusterCoord& coord, int warpgroup) {
   constexpr KernelConfig kConfig = Config::kValue;
   Consumer<Config> consumer{parameters, shared, warpgroup};
-  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
-  for (std::int64_t i = place.cluster; i < queue.count; i += place.clusters) {
-    const schedule::WorkTile work = queue.tile(i);
-    consumer.begin_work(parameters.head_rules[work.batch_head],
-                        static_cast<int>(work.tile * kConfig.cluster_size + place.rank));
-    consumer.scan_head();
+  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock, kConfig.cluster_size);
+  for (std::int64_t i = coord.cluster; i < queue.count; i += coord.clusters) {
+    const schedule::WorkTile work = queue.tile(i, coord.rank);
+    consumer.begin_work(parameters.head_rules[work.batch_head], static_cast<int>(work.query_tile));
+    consumer.run_mainloop();
     store_rows(consumer, work.batch_head);
   }
 }
@@ -40,10 +39,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ std::uint8_t dynamic_shared[];
   auto& shared = *reinterpret_cast<Storage<Config>*>(
       dynamic_shared + (0u - ptx::shared_address(dynamic_shared)) % kTileAlignment);
-  BlockPlace place;
-  if constexpr (kConfig.cluster_size > 1) place.rank = ptx::cluster_block_rank();
-  place.cluster = blockIdx.x / kConfig.cluster_size;
-  place.clusters = gridDim.x / kConfig.cluster_size;
+  schedule::ClusterCoord coord;
+  if constexpr (kConfig.cluster_size > 1) coord.rank = ptx::cluster_ctarank();
+  coord.cluster = blockIdx.x / kConfig.cluster_size;
+  coord.clusters = gridDim.x / kConfig.cluster_size;
   const int warp = __shfl_sync(0xFFFF'FFFFu, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
 
   if (threadIdx.x == 0) {
@@ -59,9 +58,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(ptx::shared_address(&shared.value_empty[i]), kReaders);
     }
     ptx::fence_mbarrier_init();
-    ptx::prefetch_tensor_map(&parameters.query_map);
-    ptx::prefetch_tensor_map(&parameters.key_map);
-    ptx::prefetch_tensor_map(&parameters.value_map);
+    ptx::prefetch_tensormap(&parameters.query_map);
+    ptx::prefetch_tensormap(&parameters.key_map);
+    ptx::prefetch_tensormap(&parameters.value_map);
   }
   __syncthreads();
   if constexpr (kConfig.cluster_size > 1) {
@@ -69,21 +68,19 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::barrier_cluster_wait();
   }
 
-  // Up to here nothing is touched that an earlier kernel writes, or reads.
+  // Everything above is independent of earlier kernels; wait for them here.
   ptx::griddepcontrol_wait();
 
   if (warp < kWarpgroupWarps) {
-    ptx::setmaxnreg_dec<kLoaderRegisters>();
-    if (ptx::elect_sync()) {
-      Loader<Config>{parameters, shared, place}.run(static_cast<LoaderRole>(warp));
-    }
+    ptx::setmaxnreg_dec<role_registers(warp_role(0))>();
+    if (ptx::elect_sync()) Loader<Config>{parameters, shared, coord}.run(warp_role(warp));
     __syncwarp();
   } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    compute<Config>(parameters, shared, place, warp / kWarpgroupWarps - 1);
+    ptx::setmaxnreg_inc<role_registers(WarpRole::consumer)>();
+    consume<Config>(parameters, shared, coord, warp / kWarpgroupWarps - 1);
   }
   if constexpr (kConfig.cluster_size > 1) {
-    // No block may leave while another still sends to its shared memory.
+    // No block may exit while another still sends to its shared memory.
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
   }

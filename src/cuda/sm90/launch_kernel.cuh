@@ -28,7 +28,7 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
   static OncePerDevice once;
   once(device.ordinal, reserve_shared_memory);
 
-  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
+  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock, kConfig.cluster_size);
   const std::int64_t clusters =
       std::min<std::int64_t>(queue.count, device.multiprocessors / kConfig.cluster_size);
   cudaLaunchConfig_t config{};
@@ -39,7 +39,7 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
   std::array<cudaLaunchAttribute, 2> attributes{};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim = {static_cast<unsigned>(kConfig.cluster_size), 1, 1};
-  // The blocks set themselves up while the kernel before ends, and then wait for it.
+  // Blocks set themselves up while the kernel before ends, then wait for it.
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes.data();

@@ -13,34 +13,9 @@
 #include "schedule/traversal.hpp"
 #include "schedule/work_queue.hpp"
 
-// The loading warps. One elected thread of each walks the same list of work as the computing
+// The loading warps. One elected thread of each walks the same list of work as the consumer
 // warpgroups and keeps its ring of stages full.
 namespace openvc::cuda::sm90 {
-
-/// Where a block stands: which cluster it belongs to and its rank there.
-struct BlockPlace {
-  std::uint32_t cluster = 0;
-  std::uint32_t clusters = 1;
-  std::uint32_t rank = 0;
-};
-
-/// The tiles of one work item, in the order of their visit: the traversal, then the repair blocks.
-struct TileSequence {
-  schedule::Traversal traversal;
-  int repair_begin = 0;  // first repair block
-  int count = 0;
-
-  __device__ TileSequence(const schedule::Problem& problem, std::int64_t query_block)
-      : traversal(schedule::traversal(problem, query_block)),
-        repair_begin(static_cast<int>(problem.key_blocks())),
-        count(static_cast<int>(traversal.blocks) +
-              (traversal.blocks > 0 ? static_cast<int>(problem.repair_blocks()) : 0)) {}
-
-  [[nodiscard]] __device__ int block(int step) const {
-    const int scanned = static_cast<int>(traversal.blocks);
-    return step < scanned ? static_cast<int>(traversal.block(step)) : repair_begin + step - scanned;
-  }
-};
 
 template <class Config>
 struct Loader {
@@ -52,22 +27,21 @@ struct Loader {
 
   const Parameters& parameters;
   Shared& shared;
-  BlockPlace place;
+  schedule::ClusterCoord coord;
 
-  __device__ void run(LoaderRole role) const {
-    if (role == LoaderRole::query_loader) load_queries();
-    if (role == LoaderRole::key_loader && place.rank == kKeyOwner) load_keys();
-    if (role == LoaderRole::value_loader && place.rank == kValueOwner) load_values();
+  __device__ void run(WarpRole role) const {
+    if (role == WarpRole::query_loader) load_queries();
+    if (role == WarpRole::key_loader && coord.rank == kKeyOwner) load_keys();
+    if (role == WarpRole::value_loader && coord.rank == kValueOwner) load_values();
   }
 
  private:
-  /// Calls visit(work, query_tile) for every work item of this cluster.
+  /// Calls visit(work) for every work item of this cluster.
   template <class Visit>
   __device__ void for_each_work(const Visit& visit) const {
-    const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock * kConfig.cluster_size);
-    for (std::int64_t i = place.cluster; i < queue.count; i += place.clusters) {
-      const schedule::WorkTile work = queue.tile(i);
-      visit(work, work.tile * kConfig.cluster_size + place.rank);
+    const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock, kConfig.cluster_size);
+    for (std::int64_t i = coord.cluster; i < queue.count; i += coord.clusters) {
+      visit(queue.tile(i, coord.rank));
     }
   }
 
@@ -104,40 +78,41 @@ struct Loader {
                               int x, int y, int z) {
     const std::uint32_t address = ptx::shared_address(destination);
     if constexpr (kConfig.cluster_size == 1) {
-      ptx::tma_load_3d(address, &map, barrier, x, y, z);
+      ptx::cp_async_bulk_tensor_3d(address, &map, barrier, x, y, z);
     } else {
-      ptx::tma_load_3d_multicast(address, &map, barrier, kAllBlocks, x, y, z);
+      ptx::cp_async_bulk_tensor_3d_multicast(address, &map, barrier, kAllBlocks, x, y, z);
     }
   }
 
   __device__ void load_value_code(typename Shared::ValueCode& code, std::int64_t batch_head,
                                   std::uint32_t barrier) const {
     const std::int64_t first = batch_head * numerics::kHeadDim;
-    ptx::bulk_load(ptx::shared_address(code.scales), parameters.value_scales + first,
-                   sizeof(code.scales), barrier);
-    ptx::bulk_load(ptx::shared_address(code.means), parameters.value_means + first,
-                   sizeof(code.means), barrier);
+    ptx::cp_async_bulk(ptx::shared_address(code.scales), parameters.value_scales + first,
+                       sizeof(code.scales), barrier);
+    ptx::cp_async_bulk(ptx::shared_address(code.means), parameters.value_means + first,
+                       sizeof(code.means), barrier);
   }
 
   __device__ void load_queries() const {
     std::uint32_t parity = 1;  // the first wait for an empty stage passes
     const std::uint32_t full = ptx::shared_address(&shared.query_full);
-    for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
+    for_each_work([&](const schedule::WorkTile& work) {
       const int steps = extra_steps(work.batch_head);
       const auto head = static_cast<int>(work.batch_head);
-      const auto row = static_cast<int>(query_tile * kRowsPerBlock);
+      const auto row = static_cast<int>(work.query_tile * kRowsPerBlock);
       ptx::mbarrier_wait(ptx::shared_address(&shared.query_empty), parity);
       parity ^= 1;
       ptx::mbarrier_arrive_expect_tx(
           full, tile_bytes(shared.queries, steps) +
                     static_cast<std::uint32_t>(sizeof(typename Shared::ValueCode)));
       load_value_code(shared.value_codes[parity], work.batch_head, full);
-      ptx::tma_load_3d(ptx::shared_address(shared.queries.codes), &parameters.query_map, full, 0,
-                       row, head);
+      ptx::cp_async_bulk_tensor_3d(ptx::shared_address(shared.queries.codes), &parameters.query_map,
+                                   full, 0, row, head);
       if constexpr (Shared::kWithColumns) {
         for_each_step(steps, head, [&](int step, int plane) {
-          ptx::tma_load_3d(ptx::shared_address(shared.queries.columns + step * Shared::kColumnTile),
-                           &parameters.query_columns_map, full, 0, row, plane);
+          ptx::cp_async_bulk_tensor_3d(
+              ptx::shared_address(shared.queries.columns + step * Shared::kColumnTile),
+              &parameters.query_columns_map, full, 0, row, plane);
         });
       }
     });
@@ -145,11 +120,11 @@ struct Loader {
 
   __device__ void load_keys() const {
     schedule::RingState<kConfig.key_stages> ring{.parity = 1};
-    for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
+    for_each_work([&](const schedule::WorkTile& work) {
       const int steps = extra_steps(work.batch_head);
       const auto head = static_cast<int>(work.batch_head);
-      const TileSequence tiles(parameters.problem,
-                               query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      const schedule::TileSequence tiles = schedule::tile_sequence(
+          parameters.problem, work.query_tile * kRowsPerBlock / numerics::kQueryBlock);
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.keys[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.key_full[ring.stage]);
@@ -170,10 +145,10 @@ struct Loader {
 
   __device__ void load_values() const {
     schedule::RingState<kConfig.value_stages> ring{.parity = 1};
-    for_each_work([&](const schedule::WorkTile& work, std::int64_t query_tile) {
+    for_each_work([&](const schedule::WorkTile& work) {
       const auto head = static_cast<int>(work.batch_head);
-      const TileSequence tiles(parameters.problem,
-                               query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      const schedule::TileSequence tiles = schedule::tile_sequence(
+          parameters.problem, work.query_tile * kRowsPerBlock / numerics::kQueryBlock);
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.values[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.value_full[ring.stage]);

@@ -13,7 +13,7 @@
 #include "schedule/mask.hpp"
 #include "schedule/ring_state.hpp"
 
-// One computing warpgroup: 64 query rows against all key blocks.
+// One consumer warpgroup: 64 query rows against all key blocks.
 //
 // Score products run two tiles ahead of the value products, in two score buffers A and B, so that
 // the tensor core always has work queued while the warpgroup turns the tile between into codes:
@@ -23,19 +23,24 @@
 //   warps               |  promote, maximum and codes of tile i+1  |
 //
 // The FP8 accumulator of Hopper keeps 14 bits and truncates. Value products therefore go into
-// `partial`, which is added to the binary32 accumulator every second tile (256 keys).
+// `partial`, which is promoted, added to the binary32 accumulator, every kPromotionKeys keys.
 namespace openvc::cuda::sm90 {
 
 inline constexpr int kAccumulatorRegisters = kValueRows / 2;
-// Registers of the weight columns that hold the sums of rows g and g + 8; the others repeat them.
+// Registers of the ones columns that hold the sums of rows g and g + 8; the others repeat them.
 inline constexpr int kLowSum = numerics::kHeadDim / 2;
 inline constexpr int kHighSum = numerics::kHeadDim / 2 + 2;
 
-/// Place of a tile in the pairs that are promoted together.
-enum class Place { opens, closes, alone };
+/// Position of a tile in its promotion interval. The last tiles of a work item make intervals of
+/// their own.
+enum class IntervalTile { first, last, single };
+static_assert(numerics::kPromotionKeys == 2 * numerics::kKeyBlock);
 
-/// What the products of one scan read and write. Local to the scan: nothing of it outlives the
-/// products, and the compiler can see that.
+/// Whether a step of the pipeline issues score products: two tiles ahead there may be none.
+enum class ScoreProducts { issue, none };
+
+/// What the products of one work item read and write. Local to the main loop: nothing of it
+/// outlives the products, and the compiler can see that.
 struct Fragments {
   Scores scores_a;
   Scores scores_b;
@@ -56,14 +61,14 @@ struct Consumer {
   schedule::RingState<kConfig.value_stages> value_ring{};
   std::uint32_t query_parity = 0;
 
-  // Of the current work item. Few and small: every register counts in the main loop, and what only
-  // rare paths need is computed there again.
-  schedule::HeadRule head{};
+  // Of the current work item. Few and small: every register counts in the main loop, and rare paths
+  // recompute what they need.
+  numerics::HeadRule head{};
   int query_tile = 0;    // in units of kRowsPerBlock
   int masked_steps = 0;  // leading steps whose scores need a causal mask
 
   float accumulator[kAccumulatorRegisters];
-  RowPair::Factors growth;  // still to be applied to `accumulator`
+  RowScale o_rescale;  // still to be applied to `accumulator`
   RowPair rows;
 
   [[nodiscard]] __device__ static int lane() {
@@ -83,16 +88,16 @@ struct Consumer {
   [[nodiscard]] __device__ std::int64_t first_row() const {
     return tile_row() + 16 * warp() + lane() / 4;
   }
-  [[nodiscard]] __device__ TileSequence tiles() const {
+  [[nodiscard]] __device__ schedule::TileSequence tiles() const {
     constexpr int kTilesPerQueryBlock = numerics::kQueryBlock / kRowsPerBlock;
-    return TileSequence(parameters.problem, query_tile / kTilesPerQueryBlock);
+    return schedule::tile_sequence(parameters.problem, query_tile / kTilesPerQueryBlock);
   }
 
-  __device__ __forceinline__ void begin_work(const schedule::HeadRule& head_rule, int tile) {
+  __device__ __forceinline__ void begin_work(const numerics::HeadRule& head_rule, int tile) {
     head = head_rule;
     query_tile = tile;
     rows = RowPair{};
-    growth = {};
+    o_rescale = {};
 #pragma unroll
     for (float& value : accumulator) value = 0.0f;
     if constexpr (kConfig.causal) {
@@ -155,7 +160,7 @@ struct Consumer {
     const std::uint64_t queries = ptx::matrix_descriptor<ptx::Swizzle::bytes_128>(
         ptx::shared_address(shared.queries.codes) +
         static_cast<std::uint32_t>(warpgroup) * kRowsPerWarpgroup * numerics::kHeadDim);
-    ptx::renew_registers(scores);
+    ptx::warpgroup_undefined_operand(scores);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kScoreSteps; ++step) {
@@ -178,14 +183,15 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// Issues partial (+)= P V of the next tile.
-  template <bool kAccumulate>
+  /// Issues partial (+)= P V of the next tile: the last tile of an interval adds to the first.
+  template <IntervalTile kTile>
   __device__ __forceinline__ void issue_values(Fragments& f) {
+    constexpr bool kAccumulate = kTile == IntervalTile::last;
     ptx::mbarrier_wait(ptx::shared_address(&shared.value_full[value_ring.stage]),
                        value_ring.parity);
     const std::uint64_t values = ptx::matrix_descriptor<ptx::Swizzle::bytes_128>(
         ptx::shared_address(shared.values[value_ring.stage].codes));
-    if constexpr (!kAccumulate) ptx::renew_registers(f.partial);
+    if constexpr (!kAccumulate) ptx::warpgroup_undefined_operand(f.partial);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kValueSteps; ++step) {
@@ -200,39 +206,32 @@ struct Consumer {
 
   // ---- per tile -------------------------------------------------------------------------------
 
-  /// accumulator = growth * accumulator + partial.
+  /// accumulator = o_rescale * accumulator + partial.
   __device__ __forceinline__ void promote(const Fragments& f) {
 #pragma unroll
     for (int i = 0; i < kAccumulatorRegisters; ++i) {
-      if (i > kLowSum && i != kHighSum) continue;  // the other weight columns are copies
-      const float factor = i % 4 < 2 ? growth.low : growth.high;
-      accumulator[i] = __fmaf_rn(accumulator[i], factor, f.partial[i]);
+      if (i > kLowSum && i != kHighSum) continue;  // the other ones columns are copies
+      const float scale = i % 4 < 2 ? o_rescale.low : o_rescale.high;
+      accumulator[i] = __fmaf_rn(accumulator[i], scale, f.partial[i]);
     }
-    growth = {};
+    o_rescale = {};
   }
 
-  /// Turns the scores of step `step` into codes. `kOpen`: `partial` holds a tile that has not been
-  /// promoted yet.
-  template <CodePath kPath, bool kOpen>
+  /// Turns the scores of step `step` into codes. kDone is the tile whose product went into
+  /// `partial` last: after the first of an interval it has not been promoted.
+  template <ExpCastPath kPath, IntervalTile kDone>
   __device__ __forceinline__ void softmax(Fragments& f, Scores& scores, int step) {
     if constexpr (kConfig.causal) {
       if (step < masked_steps) mask(scores, step);
     }
-    const std::uint32_t new_max = block_max(scores, rows.row_max);
-    if (__any_sync(0xFFFF'FFFFu, new_max != rows.row_max)) {
-      const RowPair::Factors factors = rows.raise(new_max, CodeRule(head));
-      growth.low *= factors.low;
-      growth.high *= factors.high;
-      if constexpr (kOpen) {
-#pragma unroll
-        for (int i = 0; i < kAccumulatorRegisters; ++i) {
-          f.partial[i] *= i % 4 < 2 ? factors.low : factors.high;
-        }
-      }
-    }
-    encode<kPath>(scores, f.probabilities, rows, head);
-    ptx::pin_registers(
-        f.probabilities);  // computed before the fence of the product that reads them
+    raise_rows(rows, scores, head, [&](const RowScale& row_scale) {
+      o_rescale.low *= row_scale.low;
+      o_rescale.high *= row_scale.high;
+      if constexpr (kDone == IntervalTile::first) scale_rows(f.partial, row_scale);
+    });
+    exp_cast<kPath>(scores, f.probabilities, rows, head);
+    // Computed before the fence of the product that reads them.
+    ptx::warpgroup_fence_operand(f.probabilities);
   }
 
   /// Hides the keys of step `step` that the rows of this thread do not see.
@@ -245,31 +244,34 @@ struct Consumer {
     mask_scores(scores, limit(first_row()), limit(first_row() + 8));
   }
 
-  // ---- the scan -------------------------------------------------------------------------------
+  // ---- main loop ------------------------------------------------------------------------------
 
   /// One step of the pipeline: P V of tile `step`, Q K of tile `step` + 2 into the buffer that tile
   /// `step` has left, codes of tile `step` + 1.
-  template <CodePath kPath, int kExtraSteps, Place kPlace, bool kMoreScores>
+  template <ExpCastPath kPath, int kExtraSteps, IntervalTile kTile, ScoreProducts kProducts>
   __device__ __forceinline__ void advance(Fragments& f, Scores& free_scores, Scores& next_scores,
                                           int step) {
-    issue_values<kPlace == Place::closes>(f);
+    constexpr bool kMoreScores = kProducts == ScoreProducts::issue;
+    issue_values<kTile>(f);
     if constexpr (kMoreScores) {
       issue_scores<kExtraSteps>(free_scores);
       key_ring.advance();
     }
     ptx::wgmma_wait_group<kMoreScores ? 1 : 0>();
-    ptx::pin_registers(f.partial);
-    ptx::pin_registers(next_scores);
+    ptx::warpgroup_fence_operand(f.partial);
+    ptx::warpgroup_fence_operand(next_scores);
     release_values();
     release_keys<kMoreScores ? 2 : 1>();
     if constexpr (!kMoreScores) release_query();  // the last product of Q has ended
-    if constexpr (kPlace != Place::opens) promote(f);
-    softmax<kPath, kPlace == Place::opens>(f, next_scores, step + 1);
+    if constexpr (kTile != IntervalTile::first) promote(f);
+    softmax<kPath, kTile>(f, next_scores, step + 1);
   }
 
   /// All `count` >= 1 tiles. Nothing is in flight before and after.
-  template <CodePath kPath, int kExtraSteps>
-  __device__ __forceinline__ void scan(int count) {
+  template <ExpCastPath kPath, int kExtraSteps>
+  __device__ __forceinline__ void mainloop(int count) {
+    constexpr auto kIssue = ScoreProducts::issue;
+    constexpr auto kNone = ScoreProducts::none;
     // Both score buffers are always filled, so that one pipeline serves every length: a lone tile
     // is multiplied twice.
     Fragments f;
@@ -279,58 +281,58 @@ struct Consumer {
     issue_scores<kExtraSteps>(f.scores_b);
     key_ring.advance();
     ptx::wgmma_wait_group<1>();
-    ptx::pin_registers(f.scores_a);
+    ptx::warpgroup_fence_operand(f.scores_a);
     if (!lone) release_keys<2>();
-    softmax<kPath, false>(f, f.scores_a, 0);
+    softmax<kPath, IntervalTile::single>(f, f.scores_a, 0);
 
     int step = 0;
 #pragma unroll 1
     for (; step + 3 < count; step += 2) {
-      advance<kPath, kExtraSteps, Place::opens, true>(f, f.scores_a, f.scores_b, step);
-      advance<kPath, kExtraSteps, Place::closes, true>(f, f.scores_b, f.scores_a, step + 1);
+      advance<kPath, kExtraSteps, IntervalTile::first, kIssue>(f, f.scores_a, f.scores_b, step);
+      advance<kPath, kExtraSteps, IntervalTile::last, kIssue>(f, f.scores_b, f.scores_a, step + 1);
     }
     // One to three tiles are left, each promoted by itself.
     if (count - step == 3) {
-      advance<kPath, kExtraSteps, Place::alone, true>(f, f.scores_a, f.scores_b, step);
-      advance<kPath, kExtraSteps, Place::alone, false>(f, f.scores_b, f.scores_a, step + 1);
+      advance<kPath, kExtraSteps, IntervalTile::single, kIssue>(f, f.scores_a, f.scores_b, step);
+      advance<kPath, kExtraSteps, IntervalTile::single, kNone>(f, f.scores_b, f.scores_a, step + 1);
     } else if (count - step == 2) {
-      advance<kPath, kExtraSteps, Place::alone, false>(f, f.scores_a, f.scores_b, step);
+      advance<kPath, kExtraSteps, IntervalTile::single, kNone>(f, f.scores_a, f.scores_b, step);
     } else {
       ptx::wgmma_wait_group<0>();  // the second product of a lone tile
-      ptx::pin_registers(f.scores_b);
+      ptx::warpgroup_fence_operand(f.scores_b);
       release_query();
     }
-    issue_values<false>(f);
+    issue_values<IntervalTile::single>(f);
     ptx::wgmma_wait_group<0>();
-    ptx::pin_registers(f.partial);
+    ptx::warpgroup_fence_operand(f.partial);
     release_values();
     if (lone) release_keys<1>();
     promote(f);
   }
 
-  /// scan() compiled for the rule of this head.
-  __device__ __forceinline__ void scan_head() {
+  /// The main loop that is compiled for the rule of this head.
+  __device__ __forceinline__ void run_mainloop() {
     const int count = tiles().count;
     if (kConfig.causal && count == 0) return release_query();
     if constexpr (kConfig.max_extra_steps >= 4) {
-      if (head.extra_steps == 4) return scan_path<4>(count);
+      if (head.extra_steps == 4) return run_mainloop_of_steps<4>(count);
     }
     if constexpr (kConfig.max_extra_steps >= 2) {
-      if (head.extra_steps == 2) return scan_path<2>(count);
-      if (head.extra_steps == 1) return scan_path<1>(count);
+      if (head.extra_steps == 2) return run_mainloop_of_steps<2>(count);
+      if (head.extra_steps == 1) return run_mainloop_of_steps<1>(count);
     }
-    scan_path<0>(count);
+    run_mainloop_of_steps<0>(count);
   }
 
   template <int kExtraSteps>
-  __device__ __forceinline__ void scan_path(int count) {
-    const CodePath path = code_path(head);
-    if (path == CodePath::plain) {
-      scan<CodePath::plain, kExtraSteps>(count);
-    } else if (path == CodePath::tail) {
-      scan<CodePath::tail, kExtraSteps>(count);
+  __device__ __forceinline__ void run_mainloop_of_steps(int count) {
+    const ExpCastPath path = exp_cast_path(head);
+    if (path == ExpCastPath::plain) {
+      mainloop<ExpCastPath::plain, kExtraSteps>(count);
+    } else if (path == ExpCastPath::tail) {
+      mainloop<ExpCastPath::tail, kExtraSteps>(count);
     } else {
-      scan<CodePath::any, kExtraSteps>(count);
+      mainloop<ExpCastPath::wide, kExtraSteps>(count);
     }
   }
 };

@@ -12,7 +12,7 @@ namespace openvc::cuda::sm90 {
 
 enum class OutputType : std::uint8_t { bfloat16, float16 };
 
-/// Kernel parameters; passed by value in constant memory, where the copy engine finds its maps.
+/// Kernel parameters; passed by value in constant memory, where TMA finds its maps.
 struct Parameters {
   CUtensorMap query_map;  // [bh][query_rows][kHeadDim] bytes, box of kRowsPerBlock rows
   CUtensorMap key_map;    // [bh][padded_keys][kHeadDim] bytes, box of kKeyBlock rows
@@ -20,7 +20,7 @@ struct Parameters {
   CUtensorMap query_columns_map;  // [step * bh][query_rows][kColumnsPerStep]
   CUtensorMap key_columns_map;    // [step * bh][padded_keys][kColumnsPerStep]
   schedule::Problem problem;
-  const schedule::HeadRule* head_rules;  // [bh]
+  const numerics::HeadRule* head_rules;  // [bh]
   const float* value_scales;             // [bh][kHeadDim]
   const float* value_means;              // [bh][kHeadDim]
   const float* smoothing_shifts;         // [bh][queries] or null

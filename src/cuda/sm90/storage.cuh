@@ -15,7 +15,7 @@ inline constexpr int kTileAlignment = 1024;
 /// Shared memory of a block. Host code asks only for its size.
 ///
 /// Tiles are K-major with 128-byte rows and the 128-byte swizzle (residual columns: 32-byte rows,
-/// 32-byte swizzle), as the copy engine writes and wgmma reads them.
+/// 32-byte swizzle), as TMA writes and wgmma reads them.
 template <class Config>
 struct alignas(kTileAlignment) Storage {
   static constexpr KernelConfig kConfig = Config::kValue;
@@ -33,7 +33,7 @@ struct alignas(kTileAlignment) Storage {
   using Tile = std::conditional_t<kWithColumns, TileWithColumns, PlainTile>;
 
   struct alignas(kTileAlignment) ValueTile {
-    std::uint8_t codes[kValueRows * numerics::kKeyBlock];  // channels, then weight rows
+    std::uint8_t codes[kValueRows * numerics::kKeyBlock];  // channels, then ones rows
   };
 
   /// The code of V, for the output. Comes with the Q tile.

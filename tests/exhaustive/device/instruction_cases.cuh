@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-#include "cuda/ptx/half2.cuh"
+#include "cuda/ptx/cvt.cuh"
+#include "cuda/ptx/ex2.cuh"
+#include "cuda/ptx/f16x2.cuh"
 #include "numerics/e4m3.hpp"
 #include "numerics/exp_cast.hpp"
 #include "numerics/half.hpp"

@@ -108,6 +108,29 @@ TEST(Traversal, RowsWithoutKeysVisitNothing) {
   EXPECT_EQ(traversal(p, 0).blocks, 0);
 }
 
+TEST(TileSequence, IsTheTraversalAndThenEveryRepairBlock) {
+  for_all_problems([](Problem p) {
+    for (const std::int64_t repair_rows : {0, 1, 128, 300}) {
+      p.repair_rows = repair_rows;
+      for (std::int64_t q = 0; q < p.query_blocks(); ++q) {
+        const Traversal walk = traversal(p, q);
+        const TileSequence tiles = tile_sequence(p, q);
+        if (walk.blocks == 0) {  // queries without keys have nothing to repair
+          ASSERT_EQ(tiles.count, 0);
+          continue;
+        }
+        ASSERT_EQ(tiles.count, walk.blocks + p.repair_blocks());
+        for (int step = 0; step < tiles.count; ++step) {
+          const bool repair = step >= walk.blocks;
+          ASSERT_EQ(tiles.is_repair(step), repair);
+          ASSERT_EQ(tiles.block(step),
+                    repair ? p.key_blocks() + step - walk.blocks : walk.block(step));
+        }
+      }
+    }
+  });
+}
+
 TEST(Traversal, LongSequences) {
   Problem p;
   p.queries = std::int64_t{1} << 33;
