@@ -63,10 +63,17 @@ def values_out_of_range(option):
 
 
 GOOD = with_ids((o, v) for o in OPTIONS for v in good_values(o))
+OUT_OF_RANGE = with_ids((o, v) for o in OPTIONS for v in values_out_of_range(o))
 BAD = with_ids(
     [(o, v, TypeError) for o in OPTIONS for v in values_of_wrong_type(o)]
     + [(o, v, ValueError) for o in OPTIONS for v in values_out_of_range(o)]
 )
+
+
+def all_values(option, value):
+    """The defaults with one other value; floats are rounded to single precision on their way."""
+    values = {o.name: o.default for o in OPTIONS} | {option.name: value}
+    return {n: pytest.approx(v, rel=1e-6) if type(v) is float else v for n, v in values.items()}
 
 
 def flag(option):
@@ -142,8 +149,7 @@ def test_schema_has_the_list(torch, name):
 @pytest.mark.parametrize("option, value", GOOD)
 def test_good_values_arrive(option, value):
     native = _native_options.native_options(False, None, "mid_window", {option.name: value})
-    expected = {o.name: o.default for o in OPTIONS} | {option.name: value}
-    assert native.numerics == pytest.approx(expected, rel=1e-6)
+    assert native.numerics == all_values(option, value)
 
 
 @pytest.mark.parametrize("option, value, error", BAD)
@@ -159,19 +165,14 @@ def test_bad_values_are_refused(option, value, error):
     assert not support and option.name in support.reason
 
 
-@pytest.mark.parametrize("option, value, error", BAD)
-def test_operators_refuse_bad_values(torch, option, value, error):
+@pytest.mark.parametrize("option, value", OUT_OF_RANGE)
+def test_operators_refuse_bad_values(torch, option, value):
+    """Types are torch's business: it reads arguments as its schema says."""
     inputs = (torch.zeros(2, 1, 128),) * 3
-    attention(*inputs)
+    attention(*inputs)  # registers
     values = [value if o is option else o.default for o in OPTIONS]
-    try:
+    with pytest.raises((ValueError, RuntimeError), match=option.name):
         torch.ops.open_vc_attn.attention(*inputs, False, None, "mid_window", *values)
-    except (TypeError, ValueError, RuntimeError) as refusal:
-        assert error is TypeError or option.name in str(refusal)
-    else:  # torch made the type of the schema of it
-        assert error is TypeError
-        as_schema_type = _numerics.TYPES[option.type_name](value)
-        assert option.checked(as_schema_type) == as_schema_type
 
 
 def test_the_extension_checks_names_itself():
@@ -212,14 +213,11 @@ def test_program_hands_good_values_on(option, value, tmp_path):
         *("--json", report, *arguments),
     )
     document = json.loads(report.read_text())
-    expected = {o.name: o.default for o in OPTIONS} | {option.name: value}
-    assert document["numerics"] == pytest.approx(expected, rel=1e-6)
+    assert document["numerics"] == all_values(option, value)
     assert " ".join(arguments) in document["command"]
 
 
-@pytest.mark.parametrize(
-    "option, value", with_ids((o, v) for o in OPTIONS for v in values_out_of_range(o))
-)
+@pytest.mark.parametrize("option, value", OUT_OF_RANGE)
 def test_program_refuses_bad_values(option, value):
     result = subprocess.run(
         [find_program(), "run", "--family", "gaussian", f"{flag(option)}={value}"],
