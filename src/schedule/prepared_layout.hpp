@@ -13,8 +13,6 @@
 // Memory layout of prepared attention inputs: one block, whose sections every backend reads alike.
 namespace openvc::schedule {
 
-using numerics::HeadRule;
-
 /// Sections start at multiples of this many bytes: what tensor maps and 16-byte accesses need.
 inline constexpr std::size_t kSectionAlignment = 256;
 

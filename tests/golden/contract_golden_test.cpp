@@ -32,6 +32,7 @@ TEST(GoldenContract, ProbabilitiesAndRowStates) {
   for (const SoftmaxCase& c : softmax_cases()) {
     Hash codes;
     Hash states;
+    Hash offsets;
     for (int row = 0; row < kSweepRows; ++row) {
       numerics::RowState state;
       for (int tile = 0; tile < kSweepTiles; ++tile) {
@@ -49,12 +50,14 @@ TEST(GoldenContract, ProbabilitiesAndRowStates) {
           state.sum += numerics::e4m3_decode(code);
           codes.value(code);
         }
+        add_row(offsets, state.row_max, state.offset);
         states.value(factor).value(state.row_max).value(state.offset).value(state.sum);
       }
       states.value(numerics::log_sum_exp(state, 1.0f, 0.25f, 0))
           .value(numerics::log_sum_exp(state, 1.0f, 0.25f, 3));
     }
     expect_golden("probabilities/" + c.name, codes.result());
+    expect_golden("row_offsets/" + c.name, offsets.result());
     expect_golden("row_states/" + c.name, states.result());
   }
 }

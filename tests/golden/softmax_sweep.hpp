@@ -55,4 +55,10 @@ inline std::vector<std::uint16_t> sweep_scores() {
   return scores;
 }
 
+/// Adds what is equal on every backend of a row's state: its maximum, and its offset once it has a
+/// key.
+inline void add_row(Hash& hash, float row_max, float offset) {
+  hash.value(row_max).value(row_max == -numerics::infinity() ? 0.0f : offset);
+}
+
 }  // namespace openvc::golden

@@ -21,6 +21,7 @@
 #include "cuda/sm90/launch.hpp"
 #include "cuda/sm90/mainloop.cuh"
 #include "cuda/sm90/softmax.cuh"
+#include "golden/softmax_sweep.hpp"
 #include "gpu/device_buffer.hpp"
 #include "numerics/half.hpp"
 #include "numerics/online_softmax.hpp"
@@ -145,7 +146,7 @@ struct Rule {
   }
 };
 
-class SoftmaxTiles : public testing::TestWithParam<Rule> {
+class SoftmaxStep : public testing::Test {
  protected:
   static constexpr int kTiles = 40;
 
@@ -183,15 +184,20 @@ class SoftmaxTiles : public testing::TestWithParam<Rule> {
 
   template <IntervalTile kDone>
   static Results run(const std::vector<std::uint16_t>& scores, const Rule& rule) {
-    const numerics::HeadRule head = rule.head();
-    constexpr std::size_t kAllRows = static_cast<std::size_t>(kTiles) * kRows;
+    return run<kDone>(scores, rule.head());
+  }
+
+  template <IntervalTile kDone>
+  static Results run(const std::vector<std::uint16_t>& scores, const numerics::HeadRule& head) {
+    const std::size_t all_rows = scores.size() / kKeys;
+    const auto tiles = static_cast<int>(all_rows / kRows);
     test::DeviceBuffer device_scores(scores.size() * sizeof(std::uint16_t), 0);
     device_scores.upload(scores.data(), device_scores.size());
     const test::DeviceBuffer codes(scores.size(), 0);
-    const test::DeviceBuffer rows(kAllRows * sizeof(RowResult), 0);
-    const test::DeviceBuffer products(kAllRows * kColumns * sizeof(float), 0);
+    const test::DeviceBuffer rows(all_rows * sizeof(RowResult), 0);
+    const test::DeviceBuffer products(all_rows * kColumns * sizeof(float), 0);
     softmax_tiles<kDone><<<1, kWarpgroupThreads>>>(
-        Parameters{}, reinterpret_cast<const std::uint16_t*>(device_scores.data()), kTiles, head,
+        Parameters{}, reinterpret_cast<const std::uint16_t*>(device_scores.data()), tiles, head,
         reinterpret_cast<std::uint8_t*>(codes.data()), reinterpret_cast<RowResult*>(rows.data()),
         reinterpret_cast<float*>(products.data()));
     check(cudaGetLastError(), "launching the softmax of tiles");
@@ -218,6 +224,8 @@ class SoftmaxTiles : public testing::TestWithParam<Rule> {
     }
   }
 };
+
+class SoftmaxTiles : public SoftmaxStep, public testing::WithParamInterface<Rule> {};
 
 TEST_P(SoftmaxTiles, StateAndCodesEqualTheContract) {
   const Rule& rule = GetParam();
@@ -297,6 +305,29 @@ INSTANTIATE_TEST_SUITE_P(Rules, SoftmaxTiles,
                                          Rule{"wide1", 1, false}, Rule{"wide7tail", 7, true},
                                          Rule{"wide31", 31, false}),
                          [](const auto& info) { return info.param.name; });
+
+class GoldenSoftmax : public SoftmaxStep {};
+
+TEST_F(GoldenSoftmax, ProbabilitiesAndOffsets) {
+  static_assert(golden::kSweepRows == kRows);
+  const std::vector<std::uint16_t> scores = golden::sweep_scores();
+  for (const golden::SoftmaxCase& c : golden::softmax_cases()) {
+    const Results results = run<IntervalTile::single>(scores, c.rule);
+    golden::Hash codes;
+    golden::Hash offsets;
+    for (int row = 0; row < kRows; ++row) {
+      for (int tile = 0; tile < golden::kSweepTiles; ++tile) {
+        const std::size_t index = static_cast<std::size_t>(tile) * kRows + row;
+        for (int key = 0; key < kKeys; ++key) {
+          codes.value(results.codes[index * kKeys + numerics::slot_of_key(key)]);
+        }
+        golden::add_row(offsets, results.rows[index].row_max, results.rows[index].offset);
+      }
+    }
+    golden::expect_golden("probabilities/" + c.name, codes.result());
+    golden::expect_golden("row_offsets/" + c.name, offsets.result());
+  }
+}
 
 TEST(MaskScores, HidesKeysAtAndBeyondTheLimitOfTheirRow) {
   skip_without_hopper();

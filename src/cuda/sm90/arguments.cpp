@@ -61,7 +61,7 @@ Parameters make_parameters(const Arguments& arguments) {
   }
   const auto* data = inputs.data;
   p.problem = problem;
-  p.head_rules = reinterpret_cast<const schedule::HeadRule*>(data + layout.head_rules);
+  p.head_rules = reinterpret_cast<const numerics::HeadRule*>(data + layout.head_rules);
   p.value_scales = reinterpret_cast<const float*>(data + layout.value_scales);
   p.value_means = reinterpret_cast<const float*>(data + layout.value_means);
   p.smoothing_shifts = inputs.with_log_sum_exp
