@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -79,13 +78,14 @@ std::string help_of(const NumericOption<Value>& option) {
 }
 
 /// Accepts what the list allows.
-template <class Value>
-CLI::Validator allowed_by(const NumericOption<Value>& option) {
-  return number_validator(expected_values(option), [&option](double number) {
-    if (std::is_same_v<Value, int> && number != std::floor(number)) return false;
-    return std::abs(number) <= static_cast<double>(std::numeric_limits<Value>::max()) &&
-           is_allowed(option, static_cast<Value>(number));
-  });
+CLI::Validator allowed_by(const NumericOption<int>& option) {
+  const auto values = option.allowed.values;
+  return CLI::IsMember(std::vector<int>(values.begin(), values.end()));
+}
+
+CLI::Validator allowed_by(const NumericOption<float>& option) {
+  return number_validator(expected_values(option),
+                          [&option](double number) { return option.allowed.contains(number); });
 }
 
 /// --smooth-keys and --no-smooth-keys, --rotation automatic, --max-extra-steps 2.

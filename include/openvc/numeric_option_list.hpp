@@ -33,6 +33,11 @@ template <>
 struct AllowedValues<float> {
   float least = std::numeric_limits<float>::lowest();
   float most = std::numeric_limits<float>::max();
+
+  /// False for NaN. Takes a double, so that no number is rounded into the range.
+  [[nodiscard]] constexpr bool contains(double value) const {
+    return value >= static_cast<double>(least) && value <= static_cast<double>(most);
+  }
 };
 
 /// One row of the list.
@@ -68,7 +73,6 @@ inline constexpr std::tuple kNumericOptions{
         .name = "max_extra_steps",
         .field = &NumericOptions::max_extra_steps,
         .allowed = {kExtraStepLimits},
-        .unit = "k-steps",
         .documentation = "Upper limit of extra k-steps of QK residual columns per head. Each costs "
                          "12.5 % of the matrix products of the heads that use it.",
     },
@@ -112,7 +116,7 @@ template <class Value>
   } else if constexpr (std::is_same_v<Value, int>) {
     return std::ranges::find(option.allowed.values, value) != option.allowed.values.end();
   } else if constexpr (std::is_same_v<Value, float>) {
-    return value >= option.allowed.least && value <= option.allowed.most;  // false for NaN
+    return option.allowed.contains(static_cast<double>(value));
   } else {
     static_assert(std::is_same_v<Value, bool>, "say here which values this type of option allows");
     return true;

@@ -40,9 +40,9 @@ constexpr bool are_those_of_the_list(std::index_sequence<I...>) {
       (std::string_view(std::get<I>(kNumericOptions).name) == std::get<I>(kNumericFields).name) &&
       ...);
 }
-static_assert(std::tuple_size_v<decltype(kNumericFields)> == NumericIndices::size() &&
-                  are_those_of_the_list(NumericIndices{}),
+static_assert(std::tuple_size_v<decltype(kNumericFields)> == NumericIndices::size(),
               "every row of kNumericOptions has its field in openvc_options, and its line above");
+static_assert(are_those_of_the_list(NumericIndices{}), "the lines above are in the list's order");
 
 template <class Visit, std::size_t... I>
 void for_each_numeric_field(const Visit& visit, std::index_sequence<I...>) {
