@@ -284,7 +284,7 @@ TEST(ExtremeMagnitudes, FiniteInputsNeverGiveNan) {
     AttentionOptions options =
         scaled(kScales[pick(std::size(kScales))], pick(2) == 0 ? Mask::none : Mask::causal);
     options.numerics.smooth_keys = pick(4) != 0;
-    options.numerics.centre_values = pick(4) != 0;
+    options.numerics.smooth_values = pick(4) != 0;
     options.numerics.rotation = static_cast<Choice>(pick(3));
     options.numerics.tail_correction = static_cast<Choice>(pick(3));
     options.numerics.value_scale = static_cast<ValueScale>(pick(2));
