@@ -55,7 +55,7 @@ RULES = {
     "src/cuda/host": Rule(("cuda/ptx/*", "schedule/*", "numerics/*", *VOCABULARY), (*CUDA, *POSIX)),
     "src/cuda/prepare": KERNEL,
     "src/cuda/check": KERNEL,
-    "src/api": Rule((*BACKENDS, "schedule/*", "numerics/*", "openvc/*"), POSIX),
+    "src/api": Rule((*BACKENDS, "schedule/*", "numerics/*", "openvc/*"), (*POSIX, "nlohmann/*")),
     "src/study": Rule(
         ("cpu/*.hpp", "io/*", "schedule/*", "numerics/*", "openvc/*"),
         ("fmt/*", "nlohmann/*", "hwy/*"),

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "cpu/prepare.hpp"
-#include "cuda/host/nvml.hpp"
+#include "cuda/gpu_sample.cuh"
 #include "cuda/sm90/arguments.hpp"
 #include "cuda/sm90/launch.hpp"
 #include "cuda/sm90/launch_kernel.cuh"
@@ -270,7 +270,7 @@ void time_variant(const Variant& variant, const Prepared& prepared, const Output
   }
   cudaEventRecord(end);
   std::this_thread::sleep_for(std::chrono::duration<double>(0.8 * seconds));
-  const cuda::GpuSample sample = cuda::sample_gpu(0);
+  const benchmarks::GpuSample sample = benchmarks::sample_gpu(0);
   check(cudaDeviceSynchronize(), "timing");
   float sustained = 0;
   cudaEventElapsedTime(&sustained, middle, end);

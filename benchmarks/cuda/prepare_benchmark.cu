@@ -20,7 +20,7 @@
 #include "cuda/device_data.cuh"
 #include "cuda/graph_timing.cuh"
 #include "cuda/host/check.hpp"
-#include "cuda/host/nvml.hpp"
+#include "cuda/host/driver_version.hpp"
 #include "cuda/prepare/prepare.hpp"
 #include "cuda/sm90/launch.hpp"
 #include "numerics/repair.hpp"

@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/gpu_sample.cuh"
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
-#include "cuda/host/nvml.hpp"
 #include "cuda/ptx/shared_address.cuh"
 #include "cuda/ptx/synchronize.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -153,7 +153,7 @@ struct Ceiling {
   const char* name;
   double burst;      // TFLOP/s of the first launch
   double sustained;  // TFLOP/s
-  openvc::cuda::GpuSample sample;
+  openvc::benchmarks::GpuSample sample;
 };
 
 template <class Product>
@@ -193,7 +193,7 @@ Ceiling measure(const uint4* operands, float* sink, double seconds) {
   launch(count);
   check(cudaEventRecord(events[3]), "recording an event");
   std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * seconds));
-  const openvc::cuda::GpuSample sample = openvc::cuda::sample_gpu(0);
+  const openvc::benchmarks::GpuSample sample = openvc::benchmarks::sample_gpu(0);
   check(cudaDeviceSynchronize(), "multiplying");
   const Ceiling ceiling{Product::kName, rate(events[0], events[1], 1),
                         rate(events[2], events[3], count), sample};

@@ -30,6 +30,17 @@ namespace openvc {
 
 /// Quantised Q, K and V: the input of attention_prepared(). Immutable, cheap to copy, reusable by
 /// any number of threads. It does not refer to the tensors that it was made from.
+///
+/// On CUDA devices any stream of the device may use it: a stream other than that of prepare() waits
+/// for the preparation. The memory is freed behind everything that has been queued with it,
+/// whenever the last copy goes; no stream has to live as long. With Execution::allocate, the stream
+/// of prepare() has to, if the allocator needs it.
+///
+/// CUDA graphs: attention_prepared() may be captured; it waits on the host for the preparation
+/// once, and the Prepared has to live as long as the graph. A Prepared that is made while its
+/// stream is captured belongs to that graph: it has its contents when the graph has run, uses
+/// outside of the capture have to be ordered behind that, and its stream has to live as long as it
+/// does.
 class Prepared {
  public:
   struct Impl;
@@ -74,7 +85,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& out, float* log_sum_exp = nullptr,
                const AttentionOptions& options = {}, const Execution& execution = {});
 
-/// Exact attention in float64 for some queries, on CPU tensors: the yardstick of every error
+/// Exact attention in float64 for some queries, on CPU tensors: the reference of every error
 /// figure.
 ///
 /// out is [B, rows.size(), H, D] contiguous float64, log_sum_exp null or [B, H, rows.size()].
@@ -83,7 +94,9 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
                      Mask mask = Mask::none, std::optional<float> softmax_scale = std::nullopt,
                      const Execution& execution = {});
 
-/// Whether attention(q, k, v) would run, and if not, why and what to do.
+/// Whether attention(q, k, v) would run, and if not, why and what to do. Looks at types, shapes,
+/// strides, devices and options alone: data pointers may be null. Answers for devices that do not
+/// exist and on machines without driver, too.
 struct Support {
   bool supported = false;
   std::string reason;  ///< empty if supported

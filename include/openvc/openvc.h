@@ -111,7 +111,9 @@ typedef struct openvc_head_plan {
   float predicted_flush;
 } openvc_head_plan;
 
-/* Quantised Q, K and V. Immutable; any number of threads may use one at the same time. */
+/* Quantised Q, K and V. Immutable; any number of threads may use one at the same time, on any
+ * streams of its device: they wait for the preparation, and the memory is freed behind their work.
+ * No stream has to live as long. For CUDA graphs see Prepared in openvc/attention.hpp. */
 typedef struct openvc_prepared openvc_prepared;
 
 /* "major.minor.patch". */
@@ -136,8 +138,8 @@ OPENVC_API openvc_status openvc_attention(const openvc_tensor* q, const openvc_t
                                           float* log_sum_exp, const openvc_options* options);
 
 /* OPENVC_OK if openvc_attention() would run; OPENVC_UNSUPPORTED if not with these tensors, and the
- * message says why and what to do; OPENVC_INVALID_VALUE for null pointers and options that no call
- * takes. */
+ * message says why and what to do; OPENVC_INVALID_VALUE for null pointers to structures and options
+ * that no call takes. Data pointers are not looked at and may be null. */
 OPENVC_API openvc_status openvc_is_supported(const openvc_tensor* q, const openvc_tensor* k,
                                              const openvc_tensor* v, const openvc_options* options);
 

@@ -51,9 +51,14 @@ struct Execution {
   int threads = 0;
   void* stream = nullptr;  ///< cudaStream_t for CUDA tensors
   /// Where CUDA calls get device memory from: that many bytes, aligned to 256, usable on `stream`
-  /// at once and freed in its order when the last owner lets go. Empty: cudaMallocAsync. A
+  /// at once and freed in its order when the last reference is dropped. Empty: cudaMallocAsync. A
   /// framework passes its own allocator, so that the memory is shared with everything else it runs.
   std::function<std::shared_ptr<std::byte>(std::size_t bytes)> allocate{};
+  /// attention_prepared() on another stream than prepare(): called with the memory that prepare()
+  /// has got from `allocate`, for allocators that order the reuse of memory behind all streams that
+  /// are recorded (record_stream() of torch). Empty: the last owner of the prepared inputs waits on
+  /// the host for what other streams do with them.
+  std::function<void(const std::shared_ptr<std::byte>& memory)> record_use{};
   /// Called by the calling thread every 50 ms or so while a call computes on the CPU. What it
   /// throws ends the call within a few milliseconds and reaches the caller; the contents of the
   /// output are then unspecified. It may call this library. Empty: nothing interrupts a call.

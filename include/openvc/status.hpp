@@ -15,7 +15,7 @@ enum class ErrorCode : int {
   device_failure = 5,  ///< the CUDA driver or runtime reported an error          (RuntimeError)
 };
 
-/// The only exception that the public C++ interface throws on its own account.
+/// The only exception that the public C++ interface throws by itself.
 ///
 /// The text names the argument, the value that was found and what the caller can do about it.
 class Error : public std::runtime_error {

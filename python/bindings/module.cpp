@@ -31,15 +31,22 @@ using namespace nb::literals;
 namespace openvc::python {
 namespace {
 
+/// Lets go of a tensor whose memory the library has used.
+struct ReleaseTensor {
+  PyObject* tensor;
+
+  void operator()(std::byte*) const {
+    const nb::gil_scoped_acquire lock;
+    Py_DECREF(tensor);
+  }
+};
+
 /// Device memory as a tensor of the caller's framework, which goes with the last owner.
 std::shared_ptr<std::byte> allocate_tensor(nb::handle allocate, std::size_t bytes) {
   const nb::gil_scoped_acquire lock;
   nb::object tensor = allocate(bytes);
   auto* memory = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
-  return {memory, [owner = tensor.release().ptr()](std::byte*) {
-            const nb::gil_scoped_acquire relock;
-            Py_DECREF(owner);
-          }};
+  return {memory, ReleaseTensor{tensor.release().ptr()}};
 }
 
 unsigned long main_thread = 0;
@@ -60,14 +67,19 @@ void watch_main_thread() {
       "after_in_child"_a = nb::cpp_function([] { main_thread = PyThread_get_thread_ident(); }));
 }
 
-/// `allocate` is null, None or a function from bytes to a tensor with data_ptr(); it is called only
-/// during the call that it belongs to. Runs without the interpreter lock, so it takes no reference.
-Execution execution(int threads, std::uintptr_t stream, nb::handle allocate = {}) {
+Execution execution(int threads, std::uintptr_t stream) {
   Execution result;
   result.threads = threads;
   result.stream = reinterpret_cast<void*>(stream);
   result.check_interrupt = run_signal_handlers;
-  if (allocate.is_valid() && !allocate.is_none()) {
+  return result;
+}
+
+/// `allocate` is None or a function from bytes to a tensor with data_ptr(); it is called only
+/// during the call that it belongs to. Runs without the interpreter lock, so it takes no reference.
+Execution execution(int threads, std::uintptr_t stream, nb::handle allocate) {
+  Execution result = execution(threads, stream);
+  if (!allocate.is_none()) {
     result.allocate = [allocate](std::size_t bytes) { return allocate_tensor(allocate, bytes); };
   }
   return result;
@@ -92,10 +104,16 @@ Prepared run_prepare(const Tensor& q, const Tensor& k, const Tensor& v,
                  execution(threads, stream, allocate));
 }
 
+/// `record_use` is a function of the tensor that `allocate` has given to run_prepare(). It is
+/// called if that was on another stream.
 void run_attention_prepared(const Prepared& prepared, const Tensor& out, std::uintptr_t log_sum_exp,
-                            int threads, std::uintptr_t stream) {
-  attention_prepared(prepared, out.view, reinterpret_cast<float*>(log_sum_exp),
-                     execution(threads, stream));
+                            int threads, std::uintptr_t stream, nb::handle record_use) {
+  Execution how = execution(threads, stream);
+  how.record_use = [record_use](const std::shared_ptr<std::byte>& memory) {
+    const nb::gil_scoped_acquire lock;
+    if (const auto* owner = std::get_deleter<ReleaseTensor>(memory)) record_use(owner->tensor);
+  };
+  attention_prepared(prepared, out.view, reinterpret_cast<float*>(log_sum_exp), how);
 }
 
 void run_exact_attention(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -242,7 +260,7 @@ NB_MODULE(_openvc, module) {
              "with_log_sum_exp"_a, "threads"_a, "stream"_a, "allocate"_a.none(), Unlocked(),
              "Quantises Q, K and V.");
   module.def("attention_prepared", &run_attention_prepared, "prepared"_a, "out"_a, "log_sum_exp"_a,
-             "threads"_a, "stream"_a, Unlocked(), "Attention on quantised inputs.");
+             "threads"_a, "stream"_a, "record_use"_a, Unlocked(), "Attention on quantised inputs.");
   module.def("exact_attention", &run_exact_attention, "q"_a, "k"_a, "v"_a, "rows"_a, "out"_a,
              "log_sum_exp"_a, "options"_a, "threads"_a, Unlocked(),
              "Exact attention in float64 for the queries `rows`.");

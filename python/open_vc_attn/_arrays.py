@@ -89,6 +89,12 @@ class Arrays(ABC):
         """
         return 0, None
 
+    def record_use(self, memory: Any) -> None:
+        """Device memory of execution() is about to be used on the stream that is current now.
+
+        Called where that is another stream than the one that the memory was allocated for.
+        """
+
 
 def unsupported_dtype(name: str, dtype: str, cast: str) -> TypeError:
     """The error for an element type that the library does not read."""

@@ -106,7 +106,12 @@ def prepare(
     allocate: Callable[[int], Any] | None,
 ) -> Prepared: ...
 def attention_prepared(
-    prepared: Prepared, out: Tensor, log_sum_exp: int, threads: int, stream: int
+    prepared: Prepared,
+    out: Tensor,
+    log_sum_exp: int,
+    threads: int,
+    stream: int,
+    record_use: Callable[[Any], None],
 ) -> None: ...
 def exact_attention(
     q: Tensor,

@@ -31,7 +31,9 @@ class PreparedFP8:
     """Quantised Q, K and V, from prepare_fp8() or prepare_v_repair().
 
     Immutable and independent of the tensors that it was made from: prepare again when they change.
-    Any number of threads may use it at the same time.
+    Any number of threads may use it at the same time, on any CUDA streams of its device: other
+    streams than that of the preparation wait for it. A CUDA graph that uses it has to be gone
+    before it is.
     """
 
     shapes: Shapes
@@ -238,7 +240,12 @@ def _run(prepared: PreparedFP8, return_lse: bool) -> Any:
     lse, lse_address = arrays.empty(lse_shape(shape), LSE_DTYPE, spec) if return_lse else (None, 0)
     stream, _ = arrays.execution(spec)
     _openvc.attention_prepared(
-        prepared._native, arrays.view("out", out), lse_address, get_num_threads(), stream
+        prepared._native,
+        arrays.view("out", out),
+        lse_address,
+        get_num_threads(),
+        stream,
+        arrays.record_use,
     )
     out = arrays.wrap_result(out, spec)
     return (out, arrays.wrap_result(lse, spec)) if return_lse else out

@@ -146,6 +146,9 @@ class TorchArrays(Arrays):
             return _current_raw_stream(device.index), allocate
         return torch.cuda.current_stream(device).cuda_stream, allocate
 
+    def record_use(self, memory: torch.Tensor) -> None:
+        memory.record_stream(torch.cuda.current_stream(memory.device))
+
     def call_untraced(self, function: Callable[..., Any], *args: Any) -> Any:
         return _call_untraced(function, *args)
 

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "api/backend.hpp"
+#include "api/describe.hpp"
 #include "api/dispatch_record.hpp"
 #include "api/finite_check.hpp"
 #include "api/prepared.hpp"
@@ -20,6 +22,7 @@
 namespace openvc {
 namespace {
 
+using namespace std::string_literals;
 using api::NamedTensor;
 using api::require;
 
@@ -27,10 +30,10 @@ double default_softmax_scale(const TensorView& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.shape[kChannel]));
 }
 
-/// Everything about a call that can be wrong before its output is known.
-api::Verdict validate_call(const TensorView& q, const TensorView& k, const TensorView& v,
-                           const AttentionOptions& options) {
-  if (api::Verdict verdict = api::validate_inputs(q, k, v)) return verdict;
+/// Everything about a call that can be wrong before its tensors are touched.
+api::MaybeRefusal validate_call(const TensorView& q, const TensorView& k, const TensorView& v,
+                                const AttentionOptions& options) {
+  if (api::MaybeRefusal refusal = api::validate_inputs(q, k, v)) return refusal;
   return api::validate_options(options);
 }
 
@@ -53,18 +56,19 @@ schedule::PrepareRequest make_request(const TensorView& q, const TensorView& k, 
       .with_log_sum_exp = with_log_sum_exp};
 }
 
-/// Turns a failed allocation into the library's own exception, with the way out.
-template <class Work>
-auto translating_bad_alloc(const Work& work) {
-  const auto give_up = [](const std::string& found) {
-    throw Error(ErrorCode::out_of_memory,
-                found +
-                    "; expected memory for about 3.3 bytes per element of q, k and v. Free "
-                    "memory, or split the call by heads.");
+/// Turns a failed allocation into the library's own exception. `needed` says in words for what.
+template <class Work, class Needed>
+auto translating_bad_alloc(const Work& work, const Needed& needed) {
+  const auto give_up = [&](const std::string& found) {
+    throw Error(ErrorCode::out_of_memory, "memory: " + found + "; expected " + needed() +
+                                              ". Free memory, or split the call by heads.");
   };
   try {
     return work();
   } catch (const std::bad_alloc&) {
+    give_up("an allocation failed");
+    throw;
+  } catch (const std::length_error&) {  // more elements than a container can ever have
     give_up("an allocation failed");
     throw;
   } catch (const Error& error) {
@@ -73,11 +77,18 @@ auto translating_bad_alloc(const Work& work) {
   }
 }
 
-Prepared prepare_validated(const schedule::PrepareRequest& request, const Execution& execution) {
+/// The inputs of attention_prepared(), `outlives_call` if the caller gets them.
+Prepared prepare_validated(schedule::PrepareRequest request, const Execution& execution,
+                           bool outlives_call) {
   const api::BackendChoice choice = api::choose_backend(request, api::backends());
-  if (choice.backend == nullptr) throw Error(ErrorCode::unsupported, choice.reason);
+  if (choice.backend == nullptr) api::require(choice.refusal);
+  request.format = choice.backend->format;
+  const auto needed = [&] {
+    return api::describe_bytes(choice.backend->prepared_bytes(request)) +
+           " for the quantised inputs";
+  };
   const cpu::InterruptScope interrupts(execution.check_interrupt);
-  return translating_bad_alloc([&] {
+  const auto work = [&] {
     if (api::finite_check_enabled()) {
       const NamedTensor inputs[] = {{"q", request.q}, {"k", request.k}, {"v", request.v}};
       api::check_finite(*choice.backend, inputs, execution);
@@ -86,9 +97,11 @@ Prepared prepare_validated(const schedule::PrepareRequest& request, const Execut
     impl->backend = choice.backend;
     impl->type = request.q.type;
     impl->device = request.q.device;
+    impl->outlives_call = outlives_call;
     choice.backend->prepare(request, execution, *impl);
     return Prepared(std::move(impl));
-  });
+  };
+  return translating_bad_alloc(work, needed);
 }
 
 std::int64_t log_sum_exp_values(const schedule::Problem& problem) {
@@ -99,13 +112,14 @@ void run_validated(const Prepared::Impl& prepared, const MutableTensorView& out,
                    const Execution& execution) {
   api::record_dispatch(prepared);
   const cpu::InterruptScope interrupts(execution.check_interrupt);
-  translating_bad_alloc([&] {
+  const auto work = [&] {
     prepared.backend->run(prepared, out, log_sum_exp, execution);
     if (!api::finite_check_enabled()) return;
     const TensorView written = out.view();
     const NamedTensor outputs[] = {{"out", written}};
     api::check_finite(*prepared.backend, outputs, execution);
-  });
+  };
+  translating_bad_alloc(work, [] { return "working memory besides the quantised inputs"s; });
 }
 
 }  // namespace
@@ -145,9 +159,11 @@ Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorVi
                         double budget, const AttentionOptions& options, bool with_log_sum_exp,
                         const Execution& execution) {
   require(validate_call(q, k, v, options));
+  require(api::validate_pointers(q, k, v));
   require(api::validate_repair(budget, options));
   require(api::validate_execution(execution));
-  return prepare_validated(make_request(q, k, v, budget, options, with_log_sum_exp), execution);
+  return prepare_validated(make_request(q, k, v, budget, options, with_log_sum_exp), execution,
+                           true);
 }
 
 void attention_prepared(const Prepared& prepared, const MutableTensorView& out, float* log_sum_exp,
@@ -168,13 +184,14 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& out, float* log_sum_exp, const AttentionOptions& options,
                const Execution& execution) {
   require(validate_call(q, k, v, options));
+  require(api::validate_pointers(q, k, v));
   require(api::validate_output(out, q.shape, q.type, q.device));
   const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
   require(api::validate_no_overlap(out, log_sum_exp,
                                    q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence], inputs));
   require(api::validate_execution(execution));
-  const Prepared prepared =
-      prepare_validated(make_request(q, k, v, 0.0, options, log_sum_exp != nullptr), execution);
+  const Prepared prepared = prepare_validated(
+      make_request(q, k, v, 0.0, options, log_sum_exp != nullptr), execution, false);
   run_validated(prepared.impl(), out, log_sum_exp, execution);
 }
 
@@ -182,6 +199,7 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
                      std::span<const std::int64_t> rows, double* out, double* log_sum_exp,
                      Mask mask, std::optional<float> softmax_scale, const Execution& execution) {
   require(api::validate_inputs(q, k, v, true));
+  require(api::validate_pointers(q, k, v));
   require(api::validate_mask(mask));
   require(api::validate_softmax_scale(softmax_scale));
   require(api::validate_execution(execution));
@@ -198,19 +216,21 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
   const double scale =
       softmax_scale ? static_cast<double>(*softmax_scale) : default_softmax_scale(q);
   const cpu::InterruptScope interrupts(execution.check_interrupt);
-  translating_bad_alloc([&] {
+  const auto work = [&] {
     cpu::exact_attention(q, k, v, rows, out, log_sum_exp, mask, scale,
                          *cpu::shared_pool(execution.threads));
-  });
+  };
+  translating_bad_alloc(work, [] { return "working memory for float64 copies of the inputs"s; });
 }
 
 Support is_supported(const TensorView& q, const TensorView& k, const TensorView& v,
                      const AttentionOptions& options) {
-  if (const api::Verdict verdict = validate_call(q, k, v, options))
-    return {false, verdict->message};
+  if (const api::MaybeRefusal refusal = validate_call(q, k, v, options)) {
+    return {false, refusal->message};
+  }
   const api::BackendChoice choice =
       api::choose_backend(make_request(q, k, v, 0.0, options, false), api::backends());
-  return {choice.backend != nullptr, choice.reason};
+  return {choice.backend != nullptr, choice.refusal.message};
 }
 
 }  // namespace openvc

@@ -3,38 +3,42 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
-#include "api/validate.hpp"
+#include "api/describe.hpp"
 
 namespace openvc::api {
 
-// One line per backend; a device has at most one that accepts it.
 std::span<const Backend* const> backends() {
-  static constexpr const Backend* kBackends[] = {
-    &kCpuBackend,
-#if defined(OPENVC_WITH_SM90)
-    &kSm90Backend,
+  static const std::vector<const Backend*> all = [] {
+    std::vector<const Backend*> list{&kCpuBackend};
+#if defined(OPENVC_WITH_CUDA_BACKENDS)
+    for (const Backend& backend : cuda_backends()) list.push_back(&backend);
 #endif
-  };
-  return kBackends;
+    return list;
+  }();
+  return all;
 }
 
 BackendChoice choose_backend(const schedule::PrepareRequest& request,
                              std::span<const Backend* const> candidates) {
   const Device device = request.q.device;
-  std::string reasons;
-  bool any = false;
+  MaybeRefusal all;
   for (const Backend* backend : candidates) {
     if (backend->device != device.type) continue;
-    any = true;
-    const std::string reason = backend->refusal(request);
-    if (reason.empty()) return {backend, {}};
-    reasons += (reasons.empty() ? "" : " ") + std::string(backend->name) + ": " + reason;
+    const MaybeRefusal refusal = backend->refusal(request);
+    if (!refusal) return {backend, {}};
+    if (!all) {
+      all = refusal;
+    } else if (all->message.find(refusal->message) == std::string::npos) {
+      all->message += " " + refusal->message;
+    }
   }
-  if (any) return {nullptr, reasons};
-  return {nullptr, "q, k, v: device " + describe(device) +
-                       ", but this build has no backend for it. Move the tensors to the CPU, or "
-                       "build with -DOPENVC_CUDA=ON."};
+  if (all) return {nullptr, *all};
+  return {nullptr,
+          {ErrorCode::unsupported, "q, k, v: device " + describe(device) +
+                                       ", but this build has no backend for it; expected cpu. Move "
+                                       "the tensors to the CPU, or build with -DOPENVC_CUDA=ON."}};
 }
 
 }  // namespace openvc::api

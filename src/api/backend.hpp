@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "api/refusal.hpp"
 #include "openvc/attention.hpp"
 #include "openvc/options.hpp"
 #include "openvc/tensor_view.hpp"
@@ -19,12 +21,15 @@ struct Backend {
   const char* name;      ///< "cpu", "sm90"
   DeviceType device;     ///< that it computes on
   bool run_on_hardware;  ///< false until its tests have passed on the device it is made for
-
+  schedule::PackedFormat format;  ///< of its prepared inputs
   /// One line for info(): instruction set or architecture images.
   std::string (*detail)();
-  /// Empty if the backend can serve the request, else why not and what to do. Reads no pointer.
-  std::string (*refusal)(const schedule::PrepareRequest& request);
-  /// Fills view, memory and plans; the caller has set the other fields.
+  /// Why the backend cannot serve the request. Judges types, shapes, options and the device; reads
+  /// no pointer and never throws because of the machine.
+  MaybeRefusal (*refusal)(const schedule::PrepareRequest& request);
+  /// Memory that prepare() takes for what it prepares, in the backend's format.
+  std::size_t (*prepared_bytes)(const schedule::PrepareRequest& request);
+  /// Fills view, memory and plans; the caller has set the other fields, and the format.
   void (*prepare)(const schedule::PrepareRequest& request, const Execution& execution,
                   Prepared::Impl& prepared);
   void (*run)(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
@@ -36,18 +41,24 @@ struct Backend {
   std::int64_t (*find_non_finite)(const TensorView& tensor, const Execution& execution);
 };
 
-/// All backends of this build, in order of preference per device.
+/// All backends of this build, the CPU first.
 std::span<const Backend* const> backends();
 
 /// The backend that serves a request, or why none does.
 struct BackendChoice {
   const Backend* backend = nullptr;
-  std::string reason;  ///< only without a backend
+  Refusal refusal{};  ///< only without a backend
 };
 BackendChoice choose_backend(const schedule::PrepareRequest& request,
                              std::span<const Backend* const> candidates);
 
 extern const Backend kCpuBackend;
-extern const Backend kSm90Backend;  // where the build has it: OPENVC_WITH_SM90
+
+#if defined(OPENVC_WITH_CUDA_BACKENDS)
+/// One backend per architecture that this build has kernels for.
+std::span<const Backend> cuda_backends();
+/// What those kernels are compiled for: "sm_90a".
+std::vector<std::string> cuda_images();
+#endif
 
 }  // namespace openvc::api

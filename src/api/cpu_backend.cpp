@@ -28,17 +28,19 @@ std::shared_ptr<std::byte> allocate(std::size_t bytes) {
 
 std::string detail() { return std::string("SIMD target ") + cpu::simd_target(); }
 
-std::string refusal(const schedule::PrepareRequest&) { return {}; }
+MaybeRefusal refusal(const schedule::PrepareRequest&) { return {}; }
+
+std::size_t prepared_bytes(const schedule::PrepareRequest& request) {
+  return schedule::prepared_layout(request).bytes;
+}
 
 void prepare(const schedule::PrepareRequest& request, const Execution& execution,
              Prepared::Impl& prepared) {
-  schedule::PrepareRequest formatted = request;
-  formatted.format = cpu::kPackedFormat;
-  prepared.memory_bytes = schedule::prepared_layout(formatted).bytes;
+  prepared.memory_bytes = prepared_bytes(request);
   prepared.memory = allocate(prepared.memory_bytes);
-  prepared.view = schedule::prepared_view(formatted, prepared.memory.get());
+  prepared.view = schedule::prepared_view(request, prepared.memory.get());
   prepared.plans = numerics::summaries(
-      cpu::prepare(formatted, prepared.memory.get(), *cpu::shared_pool(execution.threads)));
+      cpu::prepare(request, prepared.memory.get(), *cpu::shared_pool(execution.threads)));
 }
 
 void run(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
@@ -71,8 +73,10 @@ const Backend kCpuBackend{
     .name = "cpu",
     .device = DeviceType::cpu,
     .run_on_hardware = true,
+    .format = cpu::kPackedFormat,
     .detail = detail,
     .refusal = refusal,
+    .prepared_bytes = prepared_bytes,
     .prepare = prepare,
     .run = run,
     .read_plans = nullptr,

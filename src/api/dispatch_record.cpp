@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "api/validate.hpp"
+#include "api/describe.hpp"
 #include "schedule/problem.hpp"
 
 namespace openvc::api {

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "api/describe.hpp"
+
 namespace openvc::api {
 
 namespace {
@@ -18,7 +20,7 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
   return std::ranges::find(words, text) != words.end();
 }
 
-/// Whoever sets the variable hunts a fault: a value that is not understood must not mean "off".
+/// Whoever sets the variable is debugging: a value that is not understood must not mean "off".
 bool read_switch() {
   const char* value = std::getenv("OPEN_VC_ATTN_CHECK");
   std::string text = value != nullptr ? value : "";

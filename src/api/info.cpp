@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "openvc/info.hpp"
 
-#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "api/backend.hpp"
 #include "api/dispatch_record.hpp"
@@ -12,40 +13,17 @@
 #include "numerics/contract.hpp"
 #include "openvc/status.hpp"
 #include "openvc/version.hpp"
-#if defined(OPENVC_WITH_CHECK)
-#include "cuda/check/environment.hpp"
+#if defined(OPENVC_WITH_CUDA)
 #include "cuda/host/device.hpp"
+#include "cuda/host/environment.hpp"
 #endif
 
 namespace openvc {
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", static_cast<unsigned>(c));
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
+using Json = nlohmann::ordered_json;
 
-/// A JSON array of what `text` makes of each item.
-template <class Items, class Text>
-std::string joined(const Items& items, const Text& text) {
-  std::string all;
-  for (const auto& item : items) all += (all.empty() ? "" : ", ") + text(item);
-  return "[" + all + "]";
-}
-
-#if defined(OPENVC_WITH_CHECK)
+#if defined(OPENVC_WITH_CUDA)
 CudaDeviceInfo device_info(int index) {
   CudaDeviceInfo result;
   result.index = index;
@@ -57,9 +35,9 @@ CudaDeviceInfo device_info(int index) {
     request.q.device = {DeviceType::cuda, index};
     const api::BackendChoice choice = api::choose_backend(request, api::backends());
     if (choice.backend != nullptr) result.backend = choice.backend->name;
-    result.refusal = choice.reason;
+    result.refusal = choice.refusal.message;
   } catch (const Error& error) {
-    // A device that cannot even be asked; the others may do.
+    // A device that cannot even be asked; others may work.
     result.refusal = error.what();
   }
   return result;
@@ -68,8 +46,10 @@ CudaDeviceInfo device_info(int index) {
 
 CudaInfo cuda_info() {
   CudaInfo result;
-#if defined(OPENVC_WITH_CHECK)
-  result.images = {OPENVC_CUDA_IMAGES};
+#if defined(OPENVC_WITH_CUDA)
+#if defined(OPENVC_WITH_CUDA_BACKENDS)
+  result.images = api::cuda_images();
+#endif
   cuda::Environment found = cuda::environment();
   result.runtime = std::move(found.runtime);
   result.driver = std::move(found.driver);
@@ -82,25 +62,35 @@ CudaInfo cuda_info() {
   return result;
 }
 
-std::string to_json(const BackendInfo& backend) {
-  return "{\"name\": " + quoted(backend.name) + ", \"device\": " + quoted(backend.device) +
-         ", \"detail\": " + quoted(backend.detail) + ", \"status\": " +
-         (backend.run_on_hardware ? "\"run on hardware\"" : "\"not yet run on hardware\"") + "}";
+Json to_json(const BackendInfo& backend) {
+  return {{"name", backend.name},
+          {"device", backend.device},
+          {"detail", backend.detail},
+          {"status", backend.run_on_hardware ? "run on hardware" : "not yet run on hardware"}};
 }
 
-std::string to_json(const CudaDeviceInfo& device) {
-  return "{\"index\": " + std::to_string(device.index) + ", \"name\": " + quoted(device.name) +
-         ", \"compute_capability\": " + quoted(device.compute_capability) +
-         ", \"backend\": " + quoted(device.backend) + ", \"refusal\": " + quoted(device.refusal) +
-         "}";
+Json to_json(const CudaDeviceInfo& device) {
+  return {{"index", device.index},
+          {"name", device.name},
+          {"compute_capability", device.compute_capability},
+          {"backend", device.backend},
+          {"refusal", device.refusal}};
 }
 
-std::string to_json(const CudaInfo& cuda) {
-  return "{\"images\": " + joined(cuda.images, quoted) + ", \"runtime\": " + quoted(cuda.runtime) +
-         ", \"driver\": " + quoted(cuda.driver) +
-         ", \"driver_package\": " + quoted(cuda.driver_package) + ", \"devices\": " +
-         joined(cuda.devices, [](const CudaDeviceInfo& device) { return to_json(device); }) +
-         ", \"problem\": " + quoted(cuda.problem) + "}";
+template <class Item>
+Json to_json(const std::vector<Item>& items) {
+  Json array = Json::array();
+  for (const Item& item : items) array.push_back(to_json(item));
+  return array;
+}
+
+Json to_json(const CudaInfo& cuda) {
+  return {{"images", cuda.images},
+          {"runtime", cuda.runtime},
+          {"driver", cuda.driver},
+          {"driver_package", cuda.driver_package},
+          {"devices", to_json(cuda.devices)},
+          {"problem", cuda.problem}};
 }
 
 }  // namespace
@@ -124,14 +114,17 @@ Info info() {
 
 std::string info_json() {
   const Info all = info();
-  return "{\"version\": " + quoted(all.version) +
-         ", \"contract_version\": " + std::to_string(all.contract_version) + ", \"backends\": " +
-         joined(all.backends, [](const BackendInfo& backend) { return to_json(backend); }) +
-         ", \"cpu_simd_target\": " + quoted(all.cpu_simd_target) +
-         ", \"cpu_threads\": " + std::to_string(all.cpu_threads) +
-         ", \"cpu_threads_reason\": " + quoted(all.cpu_threads_reason) +
-         ", \"cuda\": " + to_json(all.cuda) + ", \"last_dispatch\": " + quoted(all.last_dispatch) +
-         "}";
+  const Json json = {{"version", all.version},
+                     {"contract_version", all.contract_version},
+                     {"backends", to_json(all.backends)},
+                     {"cpu_simd_target", all.cpu_simd_target},
+                     {"cpu_threads", all.cpu_threads},
+                     {"cpu_threads_reason", all.cpu_threads_reason},
+                     {"cuda", to_json(all.cuda)},
+                     {"last_dispatch", all.last_dispatch}};
+  // A driver may name a device in bytes that are not UTF-8; JSON must be.
+  constexpr int kIndent = 2;
+  return json.dump(kIndent, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace openvc

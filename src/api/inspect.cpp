@@ -13,8 +13,8 @@
 #include "numerics/contract.hpp"
 #include "openvc/status.hpp"
 #include "schedule/prepared_layout.hpp"
-#if defined(OPENVC_WITH_CHECK)
-#include "cuda/check/device_copy.hpp"
+#if defined(OPENVC_WITH_CUDA)
+#include "cuda/host/device_copy.hpp"
 #endif
 
 namespace openvc {
@@ -61,7 +61,7 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
   return all;
 }
 
-#if defined(OPENVC_WITH_CHECK)
+#if defined(OPENVC_WITH_CUDA)
 
 std::shared_ptr<std::byte> copy_to_device(std::span<const std::byte> bytes, Device device) {
   return cuda::copy_to_device(bytes, device.index);

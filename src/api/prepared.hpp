@@ -16,6 +16,9 @@ struct Prepared::Impl {
   const api::Backend* backend = nullptr;
   ElementType type = ElementType::bfloat16;
   Device device{};
+  /// Given to the caller, who may use it on other streams and keep it longer than the stream that
+  /// it was made on.
+  bool outlives_call = false;
   schedule::PreparedView view{};
   std::shared_ptr<std::byte> memory;  // what view.data points into
   std::size_t memory_bytes = 0;

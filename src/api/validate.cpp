@@ -9,9 +9,12 @@
 #include <string>
 #include <utility>
 
+#include "api/describe.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/plan_scores.hpp"
 #include "openvc/option_text.hpp"
+#include "schedule/limits.hpp"
+#include "schedule/problem.hpp"
 
 namespace openvc::api {
 namespace {
@@ -85,19 +88,61 @@ AddressRange addresses_of(const TensorView& tensor) {
 /// that the axes with smaller strides span.
 bool may_collide(const TensorView& tensor) {
   std::array<std::size_t, 4> axes{0, 1, 2, 3};
-  const auto pace = [&tensor](std::size_t axis) { return std::llabs(tensor.strides[axis]); };
+  const auto pace = [&tensor](std::size_t axis) {
+    const auto stride = static_cast<std::uint64_t>(tensor.strides[axis]);
+    return tensor.strides[axis] < 0 ? std::uint64_t{0} - stride : stride;  // -2^63 has no negative
+  };
   std::sort(axes.begin(), axes.end(),
             [&pace](std::size_t a, std::size_t b) { return pace(a) < pace(b); });
-  std::int64_t inner = 1;
+  std::uint64_t inner = 1;  // at most 2^64 - 1: span_of() accepts no more
   for (const std::size_t axis : axes) {
     if (tensor.shape[axis] <= 1) continue;
     if (pace(axis) < inner) return true;
-    inner += (tensor.shape[axis] - 1) * pace(axis);
+    inner += static_cast<std::uint64_t>(tensor.shape[axis] - 1) * pace(axis);
   }
   return false;
 }
 
-Verdict validate_head_dim(const NamedTensor& argument) {
+MaybeRefusal validate_tokens(const NamedTensor& argument, const char* advice) {
+  const std::int64_t tokens = argument.tensor.shape[kSequence];
+  if (tokens <= schedule::kMaxTokens) return {};
+  return unsupported(shape_of(argument) + " has " + std::to_string(tokens) +
+                     " tokens; expected at most " + std::to_string(schedule::kMaxTokens) + " (" +
+                     kLayout + "). " + advice);
+}
+
+/// The size of the whole problem: views with stride 0 describe tensors larger than any memory.
+MaybeRefusal validate_rows_of_all_heads(const TensorView& q, const TensorView& k) {
+  const schedule::Problem head{.queries = q.shape[kSequence], .keys = k.shape[kSequence]};
+  const std::int64_t padded_queries =
+      numerics::ceil_div(head.queries, schedule::kMaxQueryTile) * schedule::kMaxQueryTile;
+  const std::int64_t most = schedule::kMaxRows / (padded_queries + head.padded_keys());
+  const std::int64_t batch = q.shape[kBatch];
+  const std::int64_t heads = q.shape[kHead];
+  if (heads <= most && batch <= most / heads) return {};
+  return unsupported("q, k: batch " + std::to_string(batch) + " and " + std::to_string(heads) +
+                     " heads with " + std::to_string(head.queries) + " queries and " +
+                     std::to_string(head.keys) +
+                     " keys; expected batch * heads <= " + std::to_string(most) +
+                     " for that many tokens. Split the call by batch or heads.");
+}
+
+MaybeRefusal validate_sizes(const TensorView& q, const TensorView& k) {
+  if (MaybeRefusal refusal = validate_tokens({"q", q}, "Split the queries into several calls.")) {
+    return refusal;
+  }
+  if (MaybeRefusal refusal = validate_tokens({"k", k}, "Use another attention function.")) {
+    return refusal;
+  }
+  if (q.shape[kChannel] > schedule::kMaxExactChannels) {
+    return unsupported(shape_of({"q", q}) + " has D = " + std::to_string(q.shape[kChannel]) +
+                       "; expected D <= " + std::to_string(schedule::kMaxExactChannels) + " (" +
+                       kLayout + "). Use another attention function.");
+  }
+  return validate_rows_of_all_heads(q, k);
+}
+
+MaybeRefusal validate_head_dim(const NamedTensor& argument) {
   const std::int64_t channels = argument.tensor.shape[kChannel];
   if (channels == numerics::kHeadDim) return {};
   const std::string advice =
@@ -111,23 +156,11 @@ Verdict validate_head_dim(const NamedTensor& argument) {
 
 }  // namespace
 
-std::string describe(std::span<const std::int64_t> values) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(values[i]);
-  }
-  return text + "]";
+void require(const MaybeRefusal& refusal) {
+  if (refusal) throw Error(refusal->code, refusal->message);
 }
 
-std::string describe(Device device) {
-  return device.type == DeviceType::cpu ? "cpu" : "cuda:" + std::to_string(device.index);
-}
-
-void require(const Verdict& verdict) {
-  if (verdict) throw Error(verdict->code, verdict->message);
-}
-
-Verdict validate_tensor(const NamedTensor& argument) {
+MaybeRefusal validate_tensor(const NamedTensor& argument) {
   const TensorView& tensor = argument.tensor;
   const std::string name = argument.name;
   if (!is_element_type(tensor.type)) {
@@ -147,21 +180,10 @@ Verdict validate_tensor(const NamedTensor& argument) {
                          "). Skip the call: without queries there is no output, without keys the "
                          "output is zero.");
   }
-  if (tensor.data == nullptr) {
-    return invalid_value(name +
-                         ": data pointer is null; expected the address of element "
-                         "[0, 0, 0, 0]. Pass a tensor that owns memory.");
-  }
   if (tensor.shape[kChannel] > 1 && tensor.strides[kChannel] != 1) {
     return invalid_value(name + ": strides " + describe(tensor.strides) + " have channel stride " +
                          std::to_string(tensor.strides[kChannel]) + "; expected 1 (" + kLayout +
                          "). Make the tensor contiguous.");
-  }
-  const auto size = element_size(tensor.type);
-  if (reinterpret_cast<std::uintptr_t>(tensor.data) % size != 0) {
-    return invalid_value(name + ": data pointer is not a multiple of the element size; expected " +
-                         std::to_string(size) + "-byte alignment for " + element_name(tensor.type) +
-                         ". Copy the tensor to aligned memory.");
   }
   if (!span_of(tensor)) {
     return invalid_value(shape_of(argument) + " with strides " + describe(tensor.strides) +
@@ -171,11 +193,36 @@ Verdict validate_tensor(const NamedTensor& argument) {
   return {};
 }
 
-Verdict validate_inputs(const TensorView& q, const TensorView& k, const TensorView& v,
-                        bool any_head_dim) {
+MaybeRefusal validate_pointer(const NamedTensor& argument) {
+  const std::string name = argument.name;
+  if (argument.tensor.data == nullptr) {
+    return invalid_value(name +
+                         ": data pointer is null; expected the address of element "
+                         "[0, 0, 0, 0]. Pass a tensor that owns memory.");
+  }
+  const auto size = element_size(argument.tensor.type);
+  if (reinterpret_cast<std::uintptr_t>(argument.tensor.data) % size != 0) {
+    return invalid_value(name + ": data pointer is not a multiple of the element size; expected " +
+                         std::to_string(size) + "-byte alignment for " +
+                         element_name(argument.tensor.type) +
+                         ". Copy the tensor to aligned memory.");
+  }
+  return {};
+}
+
+MaybeRefusal validate_pointers(const TensorView& q, const TensorView& k, const TensorView& v) {
   const NamedTensor arguments[] = {{"q", q}, {"k", k}, {"v", v}};
   for (const NamedTensor& argument : arguments) {
-    if (Verdict verdict = validate_tensor(argument)) return verdict;
+    if (MaybeRefusal refusal = validate_pointer(argument)) return refusal;
+  }
+  return {};
+}
+
+MaybeRefusal validate_inputs(const TensorView& q, const TensorView& k, const TensorView& v,
+                             bool any_head_dim) {
+  const NamedTensor arguments[] = {{"q", q}, {"k", k}, {"v", v}};
+  for (const NamedTensor& argument : arguments) {
+    if (MaybeRefusal refusal = validate_tensor(argument)) return refusal;
   }
   if (q.type != k.type || q.type != v.type) {
     return invalid_type(std::string("q, k, v: element types ") + element_name(q.type) + ", " +
@@ -190,7 +237,7 @@ Verdict validate_inputs(const TensorView& q, const TensorView& k, const TensorVi
   }
   if (!any_head_dim) {
     for (const NamedTensor& argument : arguments) {
-      if (Verdict verdict = validate_head_dim(argument)) return verdict;
+      if (MaybeRefusal refusal = validate_head_dim(argument)) return refusal;
     }
   }
   if (k.shape != v.shape) {
@@ -214,10 +261,10 @@ Verdict validate_inputs(const TensorView& q, const TensorView& k, const TensorVi
                          std::to_string(k.shape[kChannel]) + " channels; expected q's, " +
                          std::to_string(q.shape[kChannel]) + " (" + kLayout + ").");
   }
-  return {};
+  return validate_sizes(q, k);
 }
 
-Verdict validate_softmax_scale(std::optional<float> scale) {
+MaybeRefusal validate_softmax_scale(std::optional<float> scale) {
   if (!scale || (std::isfinite(*scale) && *scale > 0.0f)) return {};
   return invalid_value("softmax_scale: " + number_text(*scale) +
                        "; expected a finite number > 0. Leave it out for 1/sqrt(D).");
@@ -226,22 +273,22 @@ Verdict validate_softmax_scale(std::optional<float> scale) {
 namespace {
 
 template <class Enum>
-Verdict validate_enumerator(const char* name, Enum value) {
+MaybeRefusal validate_enumerator(const char* name, Enum value) {
   if (is_enumerator(value)) return {};
   return invalid_value(std::string(name) + ": " + value_text(value) + " is unknown; expected " +
                        expected_enumerators<Enum>(true) + ".");
 }
 
-Verdict validate_numerics(const NumericOptions& numerics) {
-  Verdict verdict;
+MaybeRefusal validate_numerics(const NumericOptions& numerics) {
+  MaybeRefusal refusal;
   for_each_numeric_option([&](const auto& option) {
     const auto value = numerics.*option.field;
-    if (verdict || is_allowed(option, value)) return;
-    verdict = invalid_value(std::string(option.name) + ": " + value_text(value) + "; expected " +
+    if (refusal || is_allowed(option, value)) return;
+    refusal = invalid_value(std::string(option.name) + ": " + value_text(value) + "; expected " +
                             expected_values(option, true) + ". The default is " +
                             value_text(option.default_value()) + ".");
   });
-  return verdict;
+  return refusal;
 }
 
 // What a head can be planned with is what its options may ask for.
@@ -256,23 +303,23 @@ static_assert([] {
 
 }  // namespace
 
-Verdict validate_mask(Mask mask) { return validate_enumerator("mask", mask); }
+MaybeRefusal validate_mask(Mask mask) { return validate_enumerator("mask", mask); }
 
-Verdict validate_options(const AttentionOptions& options) {
-  if (Verdict verdict = validate_mask(options.mask)) return verdict;
-  if (Verdict verdict = validate_softmax_scale(options.softmax_scale)) return verdict;
-  if (Verdict verdict = validate_enumerator("key_order", options.key_order)) return verdict;
+MaybeRefusal validate_options(const AttentionOptions& options) {
+  if (MaybeRefusal refusal = validate_mask(options.mask)) return refusal;
+  if (MaybeRefusal refusal = validate_softmax_scale(options.softmax_scale)) return refusal;
+  if (MaybeRefusal refusal = validate_enumerator("key_order", options.key_order)) return refusal;
   return validate_numerics(options.numerics);
 }
 
-Verdict validate_execution(const Execution& execution) {
+MaybeRefusal validate_execution(const Execution& execution) {
   if (execution.threads >= 0 && execution.threads <= kMaxThreads) return {};
   return invalid_value("threads: " + std::to_string(execution.threads) +
                        "; expected 0 (the default that info() tells) to " +
                        std::to_string(kMaxThreads) + ".");
 }
 
-Verdict validate_rows(std::span<const std::int64_t> rows, std::int64_t queries) {
+MaybeRefusal validate_rows(std::span<const std::int64_t> rows, std::int64_t queries) {
   for (const std::int64_t row : rows) {
     if (row >= 0 && row < queries) continue;
     return invalid_value("rows: " + std::to_string(row) + "; expected 0 <= row < " +
@@ -281,7 +328,7 @@ Verdict validate_rows(std::span<const std::int64_t> rows, std::int64_t queries) 
   return {};
 }
 
-Verdict validate_repair(double budget, const AttentionOptions& options) {
+MaybeRefusal validate_repair(double budget, const AttentionOptions& options) {
   // Written so that NaN fails, too.
   if (!(budget >= 0.0 && budget < 1.0)) {
     return invalid_value("budget: " + std::to_string(budget) +
@@ -295,15 +342,16 @@ Verdict validate_repair(double budget, const AttentionOptions& options) {
   return {};
 }
 
-Verdict validate_output(const MutableTensorView& out, const std::array<std::int64_t, 4>& shape,
-                        ElementType type, Device device) {
+MaybeRefusal validate_output(const MutableTensorView& out, const std::array<std::int64_t, 4>& shape,
+                             ElementType type, Device device) {
   const TensorView view = out.view();
   const NamedTensor argument{"out", view};
   if (out.shape != shape) {
     return invalid_value(shape_of(argument) + "; expected q's shape " + describe(shape) + " (" +
                          kLayout + ").");
   }
-  if (Verdict verdict = validate_tensor(argument)) return verdict;
+  if (MaybeRefusal refusal = validate_tensor(argument)) return refusal;
+  if (MaybeRefusal refusal = validate_pointer(argument)) return refusal;
   if (out.type != type) {
     return invalid_type(std::string("out: element type ") + element_name(out.type) + "; expected " +
                         element_name(type) + ", the type of q, k and v.");
@@ -321,8 +369,9 @@ Verdict validate_output(const MutableTensorView& out, const std::array<std::int6
   return {};
 }
 
-Verdict validate_no_overlap(const MutableTensorView& out, const float* log_sum_exp,
-                            std::int64_t log_sum_exp_values, std::span<const NamedTensor> inputs) {
+MaybeRefusal validate_no_overlap(const MutableTensorView& out, const float* log_sum_exp,
+                                 std::int64_t log_sum_exp_values,
+                                 std::span<const NamedTensor> inputs) {
   if (reinterpret_cast<std::uintptr_t>(log_sum_exp) % alignof(float) != 0) {
     return invalid_value("log_sum_exp: pointer is not a multiple of 4; expected aligned floats.");
   }

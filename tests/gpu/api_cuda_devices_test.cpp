@@ -22,8 +22,7 @@ class ApiCudaDevices : public Sm90Test {
     Sm90Test::SetUp();
     if (IsSkipped()) return;
     for (int i = 0; i < cuda::device_count(); ++i) {
-      const cuda::DeviceInfo& device = cuda::device_info(i);
-      if (cuda::sm90::refusal(device.major, device.minor).empty()) devices_.push_back(i);
+      if (is_hopper(cuda::device_info(i))) devices_.push_back(i);
     }
     if (devices_.size() < 2) GTEST_SKIP() << "one device";
   }
@@ -46,6 +45,17 @@ class PlacedCase {
     out.device.index = device_;
     attention(placed(tensors_->device_q), placed(tensors_->device_k), placed(tensors_->device_v),
               out, out_->log_sum_exp(), case_.options(), execution);
+  }
+
+  [[nodiscard]] openvc::Prepared prepare() const {
+    return openvc::prepare(placed(tensors_->device_q), placed(tensors_->device_k),
+                           placed(tensors_->device_v), case_.options(), true);
+  }
+
+  void run(const openvc::Prepared& prepared) const {
+    MutableTensorView out = out_->view();
+    out.device.index = device_;
+    attention_prepared(prepared, out, out_->log_sum_exp());
   }
 
   /// Waits for the device.
@@ -131,6 +141,37 @@ TEST_F(ApiCudaDevices, ConcurrentThreads) {
     }
   }
   for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+}
+
+// The default stream is that of the current device, whose memory it is not.
+TEST_F(ApiCudaDevices, PreparedInputsGoBackToTheirDevice) {
+  const ApiCase c = small_case();
+  const std::vector<std::byte> expected = expected_bytes(c, CaseTensors(c.inputs));
+  for (const int device : devices_) {
+    const auto used = [device] {
+      const cuda::DeviceGuard guard(device);
+      cudaMemPool_t pool = nullptr;
+      std::uint64_t bytes = 0;
+      cuda::check(cudaDeviceSynchronize(), "waiting");
+      cuda::check(cudaDeviceGetDefaultMemPool(&pool, device), "finding the memory pool");
+      cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &bytes),
+                  "reading the memory pool");
+      return bytes;
+    };
+    const PlacedCase placed(c, device);
+    const std::uint64_t before = used();
+    for (const int current : devices_) {
+      const cuda::DeviceGuard guard(current);
+      {
+        const openvc::Prepared prepared = placed.prepare();
+        placed.run(prepared);
+      }
+      placed.call();
+      EXPECT_EQ(current_device(), current) << "the call changed the current device";
+      EXPECT_EQ(placed.bytes(), expected);
+      EXPECT_EQ(used(), before) << "device " << device << ", current " << current;
+    }
+  }
 }
 
 // Prepared inputs belong to the device that they were made on.

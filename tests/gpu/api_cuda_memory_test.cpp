@@ -172,7 +172,7 @@ TEST_F(ApiCudaMemory, EveryFailedAllocationIsAnError) {
   }
 }
 
-// What an allocator throws on its own account reaches the caller as it is.
+// What an allocator throws reaches the caller as it is.
 TEST_F(ApiCudaMemory, ErrorsOfTheCallersAllocatorPass) {
   const ApiCase c = small_case();
   const CaseTensors tensors(c.inputs);

@@ -18,7 +18,6 @@
 #include "cuda/host/device.hpp"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/configurations.hpp"
-#include "cuda/sm90/launch.hpp"
 #include "cuda/sm90/mainloop.cuh"
 #include "cuda/sm90/softmax.cuh"
 #include "golden/softmax_sweep.hpp"
@@ -132,8 +131,7 @@ std::vector<T> download(const test::DeviceBuffer& buffer) {
 void skip_without_hopper() {
   if (device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const DeviceInfo& device = device_info(0);
-  const std::string reason = refusal(device.major, device.minor);
-  if (!reason.empty()) GTEST_SKIP() << reason;
+  if (device.major != 9 || device.minor != 0) GTEST_SKIP() << "the first device is no Hopper GPU";
 }
 
 struct Rule {

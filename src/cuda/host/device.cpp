@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,22 +21,31 @@ int device_count() noexcept {
   return count;
 }
 
-const DeviceInfo& device_info(int ordinal) {
-  static std::vector<DeviceInfo> devices(static_cast<std::size_t>(device_count()));
-  static OncePerDevice read;
-  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= devices.size()) {
-    throw Error(ErrorCode::invalid_value, "device: there is no CUDA device " +
-                                              std::to_string(ordinal) + "; this process sees " +
-                                              std::to_string(devices.size()));
-  }
-  DeviceInfo& info = devices[static_cast<std::size_t>(ordinal)];
-  read(ordinal, [&info, ordinal] {
+const DeviceInfo* find_device(int ordinal) {
+  static std::mutex mutex;
+  static std::vector<std::optional<DeviceInfo>> devices;  // never resized once it has any
+  const std::lock_guard lock(mutex);
+  if (devices.empty()) devices.resize(static_cast<std::size_t>(device_count()));
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= devices.size()) return nullptr;
+  std::optional<DeviceInfo>& info = devices[static_cast<std::size_t>(ordinal)];
+  if (!info) {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, ordinal), "reading device properties");
     info = {ordinal, properties.name, properties.major, properties.minor,
             properties.multiProcessorCount};
-  });
-  return info;
+  }
+  return &*info;
+}
+
+const DeviceInfo& device_info(int ordinal) {
+  const DeviceInfo* info = find_device(ordinal);
+  if (info == nullptr) {
+    throw Error(ErrorCode::invalid_value,
+                "device: cuda:" + std::to_string(ordinal) + "; expected one of the " +
+                    std::to_string(device_count()) +
+                    " CUDA devices that this process sees, counted from 0. Pass another ordinal.");
+  }
+  return *info;
 }
 
 DeviceGuard::DeviceGuard(int ordinal) {

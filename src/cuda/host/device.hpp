@@ -21,7 +21,11 @@ struct DeviceInfo {
 /// Number of usable devices; 0 without a driver. Never throws, initialises no context.
 int device_count() noexcept;
 
-/// Attributes of a device, read once per process.
+/// Attributes of a device, read once per process; null if there is no such device. CUDA fixes which
+/// devices a process sees when it first finds any, and so does this.
+const DeviceInfo* find_device(int ordinal);
+
+/// The same where the caller knows that the device exists; throws openvc::Error otherwise.
 const DeviceInfo& device_info(int ordinal);
 
 /// Work that a process has to do once per device, by whichever thread comes first. Work that throws

@@ -19,7 +19,7 @@ struct ByteTensor {
 enum class TileSwizzle { bytes_32, bytes_128 };
 
 /// Encodes a tensor map through the driver entry point; there is no link to libcuda. Elements
-/// outside the tensor read as zero. Throws openvc::Error with the driver's verdict.
+/// outside the tensor read as zero. Throws openvc::Error with the answer of the driver.
 CUtensorMap encode_tensor_map(const ByteTensor& tensor, TileSwizzle swizzle);
 
 }  // namespace openvc::cuda

@@ -10,19 +10,9 @@
 
 namespace openvc::cuda::sm90 {
 
-std::string refusal(int major, int minor) {
-  if (major == 9 && minor == 0) return {};
-  return "device: compute capability " + std::to_string(major) + "." + std::to_string(minor) +
-         "; expected 9.0, as the Hopper kernel is built for sm_90a alone. Use such a GPU, or copy "
-         "the tensors to host memory for the CPU backend.";
-}
-
 void launch(const schedule::PreparedView& inputs, const MutableTensorView& out, float* log_sum_exp,
             void* stream) {
   const DeviceInfo& device = device_info(out.device.index);
-  if (const std::string reason = refusal(device.major, device.minor); !reason.empty()) {
-    throw Error(ErrorCode::unsupported, reason);
-  }
   const Kernel* kernel = find_kernel(kernels(), inputs.problem.mask, inputs.max_extra_steps);
   if (kernel == nullptr) {
     throw Error(

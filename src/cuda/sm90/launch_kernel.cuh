@@ -25,6 +25,11 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
           "reserving shared memory for the attention kernel");
   };
+  const auto is_reserved = [kernel] {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel), "reading attributes of the attention kernel");
+    return attributes.maxDynamicSharedSizeBytes >= static_cast<int>(kSharedBytes);
+  };
   static OncePerDevice once;
   once(device.ordinal, reserve_shared_memory);
 
@@ -45,8 +50,8 @@ void launch_kernel(const Parameters& parameters, const DeviceInfo& device, cudaS
   config.attrs = attributes.data();
   config.numAttrs = static_cast<unsigned>(attributes.size());
   cudaError_t status = cudaLaunchKernelEx(&config, kernel, parameters);
-  if (status == cudaErrorInvalidValue) {
-    // The device has been reset, or has another context: the reservation is part of the context.
+  if (status == cudaErrorInvalidValue && !is_reserved()) {
+    // The device has been reset: the reservation was part of its context.
     (void)cudaGetLastError();
     reserve_shared_memory();
     status = cudaLaunchKernelEx(&config, kernel, parameters);

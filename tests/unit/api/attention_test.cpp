@@ -378,6 +378,86 @@ TEST(IsSupported, GivesTheReasonWithoutThrowing) {
   EXPECT_THAT(no.reason, HasSubstr("D = 72"));
 }
 
+// Whoever asks may have no memory yet.
+TEST(IsSupported, DoesNotLookAtPointers) {
+  const Inputs in;
+  TensorView q = in.q.view();
+  TensorView k = in.k.view();
+  TensorView v = in.v.view();
+  q.data = k.data = v.data = nullptr;
+  EXPECT_TRUE(is_supported(q, k, v)) << is_supported(q, k, v).reason;
+  q.data = k.data = v.data = reinterpret_cast<const void*>(1);
+  EXPECT_TRUE(is_supported(q, k, v)) << is_supported(q, k, v).reason;
+  EXPECT_THAT(error_of([&] { (void)prepare(q, k, v); }).what(), HasSubstr("q: data pointer"));
+}
+
+// Devices that no machine has, in builds with and without CUDA, with and without a driver.
+TEST(IsSupported, AnswersForDevicesThatDoNotExist) {
+  const Inputs in;
+  for (const std::int32_t index : {99, 1'000'000, std::numeric_limits<std::int32_t>::max()}) {
+    TensorView q = in.q.view();
+    TensorView k = in.k.view();
+    TensorView v = in.v.view();
+    q.device = k.device = v.device = {DeviceType::cuda, index};
+    const Support support = is_supported(q, k, v);
+    EXPECT_FALSE(support);
+    EXPECT_THAT(support.reason, HasSubstr("q, k, v: device cuda:" + std::to_string(index)));
+    EXPECT_THAT(support.reason, HasSubstr("expected "));
+    const Error error = error_of([&] { (void)prepare(q, k, v); });
+    EXPECT_EQ(support.reason, error.what()) << "the call says something else";
+  }
+}
+
+TEST(IsSupported, AnswersForTheFirstDevice) {
+  const Inputs in;
+  TensorView q = in.q.view();
+  TensorView k = in.k.view();
+  TensorView v = in.v.view();
+  q.device = k.device = v.device = {DeviceType::cuda, 0};
+  const Support support = is_supported(q, k, v);
+  const CudaInfo cuda = info().cuda;
+  const bool expected = !cuda.devices.empty() && !cuda.devices[0].backend.empty();
+  EXPECT_EQ(support.supported, expected) << support.reason;
+  EXPECT_EQ(support.reason.empty(), expected);
+}
+
+// A view with stride 0 needs little memory, its copy in FP8 more than any machine has.
+TEST(OutOfMemory, SaysHowMuchIsNeeded) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end the process where an allocation is too large";
+#endif
+  const TestTensor one(ElementType::bfloat16, {1, 1, 1, 128});
+  TensorView wide = one.view();
+  wide.shape = {1, 1 << 24, 1 << 11, 128};
+  wide.strides = {0, 0, 0, 1};
+  const Error error = error_of([&] { (void)prepare(wide, wide, wide); });
+  EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+  EXPECT_THAT(error.what(), testing::StartsWith("memory: "));
+  EXPECT_THAT(error.what(), HasSubstr("; expected "));
+  EXPECT_THAT(error.what(), HasSubstr(" TiB for the quantised inputs"));
+  EXPECT_THAT(error.what(), HasSubstr("Free memory, or split the call by heads."));
+}
+
+TEST(Refusals, SizesBeyondTheLimitsReachTheCaller) {
+  const TestTensor one(ElementType::bfloat16, {1, 1, 1, 128});
+  TensorView large = one.view();
+  large.strides = {0, 0, 0, 1};
+  large.shape = {1, std::int64_t{1} << 40, 1, 128};
+  TestTensor out(ElementType::bfloat16, {1, 1, 1, 128});
+  EXPECT_THAT(error_of([&] { (void)prepare(one.view(), large, large); }).what(),
+              HasSubstr("tokens; expected at most"));
+  EXPECT_THAT(error_of([&] { attention(one.view(), large, large, out.mutable_view()); }).what(),
+              HasSubstr("tokens; expected at most"));
+  double value = 0.0;
+  EXPECT_THAT(error_of([&] { exact_attention(one.view(), large, large, {}, &value); }).what(),
+              HasSubstr("tokens; expected at most"));
+  EXPECT_THAT(is_supported(one.view(), large, large).reason, HasSubstr("tokens; expected at most"));
+  large.shape = {std::int64_t{1} << 40, 1, 1, 128};
+  EXPECT_THAT(error_of([&] { (void)prepare(large, large, large); }).what(),
+              HasSubstr("expected batch * heads <="));
+  EXPECT_THAT(is_supported(large, large, large).reason, HasSubstr("expected batch * heads <="));
+}
+
 TEST(Info, TellsWhatRan) {
   const Inputs in(ElementType::float16, 1, 3, 17, 33);
   TestTensor out = in.out();

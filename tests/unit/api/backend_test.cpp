@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 Backend backend(const char* name, DeviceType device,
-                std::string (*refusal)(const schedule::PrepareRequest&)) {
+                MaybeRefusal (*refusal)(const schedule::PrepareRequest&)) {
   Backend result{};
   result.name = name;
   result.device = device;
@@ -21,14 +21,17 @@ Backend backend(const char* name, DeviceType device,
   return result;
 }
 
-std::string accept(const schedule::PrepareRequest&) { return {}; }
-std::string refuse(const schedule::PrepareRequest&) {
-  return "built for sm_90a, the device is sm_80.";
+MaybeRefusal accept(const schedule::PrepareRequest&) { return {}; }
+MaybeRefusal refuse_device(const schedule::PrepareRequest&) {
+  return Refusal{ErrorCode::unsupported, "q, k, v: device cuda:1 has compute capability 8.0."};
+}
+MaybeRefusal refuse_type(const schedule::PrepareRequest&) {
+  return Refusal{ErrorCode::invalid_type, "q, k, v: element type float32."};
 }
 
 TEST(ChooseBackend, TakesTheFirstThatAccepts) {
   const Backend cpu = backend("cpu", DeviceType::cpu, accept);
-  const Backend old = backend("sm90", DeviceType::cuda, refuse);
+  const Backend old = backend("sm90", DeviceType::cuda, refuse_device);
   const Backend young = backend("sm100", DeviceType::cuda, accept);
   const Backend* const all[] = {&cpu, &old, &young};
   schedule::PrepareRequest request;
@@ -38,13 +41,18 @@ TEST(ChooseBackend, TakesTheFirstThatAccepts) {
 }
 
 TEST(ChooseBackend, CollectsTheReasons) {
-  const Backend old = backend("sm90", DeviceType::cuda, refuse);
-  const Backend* const all[] = {&old};
+  const Backend one = backend("sm90", DeviceType::cuda, refuse_device);
+  const Backend two = backend("sm100", DeviceType::cuda, refuse_type);
+  const Backend three = backend("sm120", DeviceType::cuda, refuse_device);
+  const Backend* const all[] = {&one, &two, &three};
   schedule::PrepareRequest request;
   request.q.device = {DeviceType::cuda, 1};
   const BackendChoice choice = choose_backend(request, all);
   EXPECT_EQ(choice.backend, nullptr);
-  EXPECT_EQ(choice.reason, "sm90: built for sm_90a, the device is sm_80.");
+  EXPECT_EQ(choice.refusal.message,
+            "q, k, v: device cuda:1 has compute capability 8.0. q, k, v: element type float32.")
+      << "each reason once";
+  EXPECT_EQ(choice.refusal.code, ErrorCode::unsupported) << "that of the first";
 }
 
 TEST(ChooseBackend, SaysWhenTheBuildHasNone) {
@@ -52,7 +60,8 @@ TEST(ChooseBackend, SaysWhenTheBuildHasNone) {
   request.q.device = {DeviceType::cuda, 1};
   const BackendChoice choice = choose_backend(request, {});
   EXPECT_EQ(choice.backend, nullptr);
-  EXPECT_THAT(choice.reason, HasSubstr("device cuda:1, but this build has no backend for it"));
+  EXPECT_THAT(choice.refusal.message,
+              HasSubstr("device cuda:1, but this build has no backend for it"));
 }
 
 TEST(Backends, TheCpuIsAlwaysThere) {

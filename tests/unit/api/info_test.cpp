@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <string>
 
 #include "openvc/attention.hpp"
@@ -48,7 +50,37 @@ TEST(Info, CudaHasDevicesOrAProblem) {
     EXPECT_FALSE(device.name.empty());
   }
   for (const std::string& image : cuda.images) EXPECT_THAT(image, StartsWith("sm_"));
-  EXPECT_THAT(info_json(), HasSubstr("\"cuda\": {\"images\": ["));
+}
+
+TEST(Info, JsonHoldsWhatTheStructureHolds) {
+  const Info all = info();
+  const auto json = nlohmann::json::parse(info_json());
+  EXPECT_EQ(json.at("version"), all.version);
+  EXPECT_EQ(json.at("contract_version"), all.contract_version);
+  EXPECT_EQ(json.at("cpu_simd_target"), all.cpu_simd_target);
+  EXPECT_EQ(json.at("cpu_threads"), all.cpu_threads);
+  EXPECT_EQ(json.at("cpu_threads_reason"), all.cpu_threads_reason);
+  EXPECT_EQ(json.at("last_dispatch"), all.last_dispatch);
+  ASSERT_EQ(json.at("backends").size(), all.backends.size());
+  EXPECT_EQ(json.at("backends").at(0).at("name"), "cpu");
+  EXPECT_EQ(json.at("backends").at(0).at("device"), "cpu");
+  EXPECT_EQ(json.at("backends").at(0).at("detail"), all.backends[0].detail);
+  EXPECT_EQ(json.at("backends").at(0).at("status"), "run on hardware");
+  const auto& cuda = json.at("cuda");
+  EXPECT_EQ(cuda.at("images"), nlohmann::json(all.cuda.images));
+  EXPECT_EQ(cuda.at("runtime"), all.cuda.runtime);
+  EXPECT_EQ(cuda.at("driver"), all.cuda.driver);
+  EXPECT_EQ(cuda.at("driver_package"), all.cuda.driver_package);
+  EXPECT_EQ(cuda.at("problem"), all.cuda.problem);
+  ASSERT_EQ(cuda.at("devices").size(), all.cuda.devices.size());
+  for (std::size_t i = 0; i < all.cuda.devices.size(); ++i) {
+    EXPECT_EQ(cuda.at("devices").at(i).at("index"), all.cuda.devices[i].index);
+    EXPECT_EQ(cuda.at("devices").at(i).at("name"), all.cuda.devices[i].name);
+    EXPECT_EQ(cuda.at("devices").at(i).at("compute_capability"),
+              all.cuda.devices[i].compute_capability);
+    EXPECT_EQ(cuda.at("devices").at(i).at("backend"), all.cuda.devices[i].backend);
+    EXPECT_EQ(cuda.at("devices").at(i).at("refusal"), all.cuda.devices[i].refusal);
+  }
 }
 
 }  // namespace

@@ -50,10 +50,10 @@ TEST(NumericOptionList, BadValuesAreRefusedByName) {
     for (const auto value : test::bad_values(option)) {
       AttentionOptions options;
       options.numerics.*option.field = value;
-      const Verdict verdict = validate_options(options);
-      ASSERT_TRUE(verdict) << option.name << " " << value_text(value);
-      EXPECT_EQ(verdict->code, ErrorCode::invalid_value);
-      EXPECT_THAT(verdict->message, AllOf(HasSubstr(option.name + (": " + value_text(value))),
+      const MaybeRefusal refusal = validate_options(options);
+      ASSERT_TRUE(refusal) << option.name << " " << value_text(value);
+      EXPECT_EQ(refusal->code, ErrorCode::invalid_value);
+      EXPECT_THAT(refusal->message, AllOf(HasSubstr(option.name + (": " + value_text(value))),
                                           HasSubstr(expected_values(option, true)),
                                           HasSubstr(value_text(option.default_value()))));
     }

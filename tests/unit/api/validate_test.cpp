@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "api/describe.hpp"
 #include "openvc/attention.hpp"
+#include "schedule/limits.hpp"
 
 namespace openvc::api {
 namespace {
@@ -34,12 +36,13 @@ MutableTensorView output(std::array<std::int64_t, 4> shape, std::uintptr_t addre
   return {const_cast<void*>(view.data), view.type, view.device, view.shape, view.strides};
 }
 
-void expect_refusal(const Verdict& verdict, ErrorCode code, const std::vector<std::string>& parts) {
-  ASSERT_TRUE(verdict.has_value()) << "expected a refusal with: " << parts.front();
-  EXPECT_EQ(verdict->code, code) << verdict->message;
-  EXPECT_THAT(verdict->message, StartsWith(parts.front()));
-  for (const std::string& part : parts) EXPECT_THAT(verdict->message, HasSubstr(part));
-  EXPECT_THAT(verdict->message, AllOf(HasSubstr("expected "), testing::EndsWith(".")));
+void expect_refusal(const MaybeRefusal& refusal, ErrorCode code,
+                    const std::vector<std::string>& parts) {
+  ASSERT_TRUE(refusal.has_value()) << "expected a refusal with: " << parts.front();
+  EXPECT_EQ(refusal->code, code) << refusal->message;
+  EXPECT_THAT(refusal->message, StartsWith(parts.front()));
+  for (const std::string& part : parts) EXPECT_THAT(refusal->message, HasSubstr(part));
+  EXPECT_THAT(refusal->message, AllOf(HasSubstr("expected "), testing::EndsWith(".")));
 }
 
 struct Qkv {
@@ -49,7 +52,7 @@ struct Qkv {
 };
 
 template <class Change>
-Verdict inputs_with(const Change& change) {
+MaybeRefusal inputs_with(const Change& change) {
   Qkv t;
   change(t);
   return validate_inputs(t.q, t.k, t.v);
@@ -144,16 +147,93 @@ TEST(ValidateInputs, RefusesMixedDevices) {
                  ErrorCode::invalid_value, {"q: device type 1, index -1"});
 }
 
-TEST(ValidateInputs, RefusesPointersThatCannotBeRead) {
-  expect_refusal(inputs_with([](Qkv& t) { t.v.data = nullptr; }), ErrorCode::invalid_value,
+template <class Change>
+MaybeRefusal pointers_with(const Change& change) {
+  Qkv t;
+  change(t);
+  EXPECT_FALSE(validate_inputs(t.q, t.k, t.v)) << "pointers are not part of a shape";
+  return validate_pointers(t.q, t.k, t.v);
+}
+
+TEST(ValidatePointers, RefusesWhatCannotBeRead) {
+  EXPECT_FALSE(pointers_with([](Qkv&) {}));
+  expect_refusal(pointers_with([](Qkv& t) { t.q.data = nullptr; }), ErrorCode::invalid_value,
+                 {"q: data pointer is null"});
+  expect_refusal(pointers_with([](Qkv& t) { t.k.data = nullptr; }), ErrorCode::invalid_value,
+                 {"k: data pointer is null"});
+  expect_refusal(pointers_with([](Qkv& t) { t.v.data = nullptr; }), ErrorCode::invalid_value,
                  {"v: data pointer is null"});
-  expect_refusal(inputs_with([](Qkv& t) { t.q.data = reinterpret_cast<const void*>(0x1001); }),
+  expect_refusal(pointers_with([](Qkv& t) { t.q.data = reinterpret_cast<const void*>(0x1001); }),
                  ErrorCode::invalid_value, {"q: data pointer is not a multiple", "2-byte"});
-  expect_refusal(inputs_with([](Qkv& t) {
+  expect_refusal(pointers_with([](Qkv& t) {
                    t.q.type = t.k.type = t.v.type = ElementType::float32;
                    t.k.data = reinterpret_cast<const void*>(0x1002);
                  }),
                  ErrorCode::invalid_value, {"k: data pointer is not a multiple", "4-byte"});
+}
+
+// Views with stride 0 describe more than any memory holds.
+TEST(ValidateInputs, LimitsTokens) {
+  const auto set_tokens = [](TensorView& tensor, std::int64_t tokens) {
+    tensor.shape[kSequence] = tokens;
+    tensor.strides[kSequence] = 0;
+  };
+  constexpr std::int64_t kMost = schedule::kMaxTokens;
+  EXPECT_FALSE(inputs_with([&](Qkv& t) { set_tokens(t.q, kMost); }));
+  EXPECT_FALSE(inputs_with([&](Qkv& t) {
+    set_tokens(t.k, kMost);
+    set_tokens(t.v, kMost);
+  }));
+  for (const std::int64_t tokens : {kMost + 1, std::int64_t{1} << 32, kMax}) {
+    const std::string found =
+        "has " + std::to_string(tokens) + " tokens; expected at most 134217727";
+    expect_refusal(inputs_with([&](Qkv& t) { set_tokens(t.q, tokens); }), ErrorCode::unsupported,
+                   {"q: shape [2, ", found, "Split the queries"});
+    expect_refusal(inputs_with([&](Qkv& t) {
+                     set_tokens(t.k, tokens);
+                     set_tokens(t.v, tokens);
+                   }),
+                   ErrorCode::unsupported, {"k: shape [2, ", found, "another attention"});
+  }
+}
+
+TEST(ValidateInputs, LimitsTheRowsOfAllHeads) {
+  const auto set = [](Qkv& t, Axis axis, std::int64_t size) {
+    for (TensorView* tensor : {&t.q, &t.k, &t.v}) {
+      tensor->shape[axis] = size;
+      tensor->strides[axis] = 0;
+    }
+  };
+  // 256 padded queries and 256 padded keys per head; 2 and 4 of the other axis.
+  constexpr std::int64_t kMost = schedule::kMaxRows / (256 + 256);
+  EXPECT_FALSE(inputs_with([&](Qkv& t) { set(t, kBatch, kMost / 4); }));
+  EXPECT_FALSE(inputs_with([&](Qkv& t) { set(t, kHead, kMost / 2); }));
+  for (const std::int64_t size : {kMost, std::int64_t{1} << 40, kMax}) {
+    const std::string limit = "expected batch * heads <= " + std::to_string(kMost);
+    expect_refusal(inputs_with([&](Qkv& t) { set(t, kBatch, size); }), ErrorCode::unsupported,
+                   {"q, k: batch " + std::to_string(size) + " and 4 heads", limit, "Split"});
+    expect_refusal(inputs_with([&](Qkv& t) { set(t, kHead, size); }), ErrorCode::unsupported,
+                   {"q, k: batch 2 and " + std::to_string(size) + " heads", limit, "Split"});
+  }
+  // Each axis is small, the product is not.
+  expect_refusal(inputs_with([&](Qkv& t) {
+                   set(t, kBatch, 1 << 16);
+                   set(t, kHead, 1 << 16);
+                   set(t, kSequence, 1 << 16);
+                 }),
+                 ErrorCode::unsupported, {"q, k: batch 65536 and 65536 heads with 65536 queries"});
+}
+
+TEST(ValidateInputs, LimitsTheChannelsOfExactAttention) {
+  for (const std::int64_t channels : {schedule::kMaxExactChannels + 1, std::int64_t{1} << 40}) {
+    Qkv t;
+    for (TensorView* tensor : {&t.q, &t.k, &t.v}) {
+      tensor->shape[kChannel] = channels;
+      tensor->strides = {0, 0, 0, 1};
+    }
+    expect_refusal(validate_inputs(t.q, t.k, t.v, true), ErrorCode::unsupported,
+                   {"q: shape", "has D = " + std::to_string(channels), "expected D <= 65536"});
+  }
 }
 
 TEST(ValidateInputs, RefusesStrides) {
@@ -169,7 +249,7 @@ TEST(ValidateInputs, RefusesStrides) {
 }
 
 template <class Change>
-Verdict options_with(const Change& change) {
+MaybeRefusal options_with(const Change& change) {
   AttentionOptions options;
   change(options);
   return validate_options(options);
@@ -239,7 +319,7 @@ TEST(ValidateRows, RefusesRowsThatDoNotExist) {
 
 constexpr std::array<std::int64_t, 4> kShape{2, 100, 4, 128};
 
-Verdict output_with(const MutableTensorView& out) {
+MaybeRefusal output_with(const MutableTensorView& out) {
   return validate_output(out, kShape, ElementType::bfloat16, {});
 }
 

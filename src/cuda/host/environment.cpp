@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda/check/environment.hpp"
+#include "cuda/host/environment.hpp"
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/host/nvml.hpp"
+#include "cuda/host/driver_version.hpp"
 
 namespace openvc::cuda {
 namespace {

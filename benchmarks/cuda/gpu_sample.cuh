@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda/host/nvml.hpp"
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <array>
+#include <cstdint>
 
-namespace openvc::cuda {
-namespace {
+namespace openvc::benchmarks {
 
-/// The few entry points that are needed, looked up by name: the build needs no NVML header.
+/// State of a GPU at one moment, for benchmark records. Fields that cannot be read are zero.
+struct GpuSample {
+  unsigned sm_clock_mhz = 0;
+  unsigned memory_clock_mhz = 0;
+  double power_watts = 0.0;
+  unsigned temperature_celsius = 0;
+  std::uint64_t throttle_reasons = 0;  // NVML's bit mask of clock event reasons
+};
+
+/// The few entry points of NVML that are needed, looked up by name: the build needs no NVML header.
 class Nvml {
  public:
   static const Nvml& instance() {
@@ -32,7 +41,6 @@ class Nvml {
   int (*clock)(void*, int, unsigned*) = nullptr;
   int (*temperature)(void*, int, unsigned*) = nullptr;
   int (*reasons)(void*, unsigned long long*) = nullptr;
-  int (*driver)(char*, unsigned) = nullptr;
 
  private:
   Nvml() {
@@ -46,7 +54,6 @@ class Nvml {
     load(library, "nvmlDeviceGetClockInfo", clock);
     load(library, "nvmlDeviceGetTemperature", temperature);
     load(library, "nvmlDeviceGetCurrentClocksThrottleReasons", reasons);
-    load(library, "nvmlSystemGetDriverVersion", driver);
   }
 
   template <class Function>
@@ -57,9 +64,8 @@ class Nvml {
   int (*by_bus_)(const char*, void**) = nullptr;
 };
 
-}  // namespace
-
-GpuSample sample_gpu(int ordinal) {
+/// Reads the sensors through the management library, which is loaded at run time.
+inline GpuSample sample_gpu(int ordinal) {
   constexpr int kSmClock = 1;
   constexpr int kMemoryClock = 2;
   constexpr int kGpuSensor = 0;
@@ -86,13 +92,4 @@ GpuSample sample_gpu(int ordinal) {
   return sample;
 }
 
-std::string driver_version() {
-  std::array<char, 96> text{};
-  const Nvml& nvml = Nvml::instance();
-  if (nvml.driver == nullptr || nvml.driver(text.data(), static_cast<unsigned>(text.size())) != 0) {
-    return {};
-  }
-  return text.data();
-}
-
-}  // namespace openvc::cuda
+}  // namespace openvc::benchmarks

@@ -13,7 +13,7 @@ struct Environment {
   std::string problem;         ///< why no device can be used; empty if one can
 };
 
-/// Never throws on account of the machine.
+/// Never throws because of the machine.
 Environment environment();
 
 }  // namespace openvc::cuda

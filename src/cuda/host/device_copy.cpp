@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda/check/device_copy.hpp"
+#include "cuda/host/device_copy.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda/check/environment.hpp"
+#include "cuda/host/environment.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
