@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "interpreter.hpp"
 #include "openvc/attention.hpp"
 #include "openvc/info.hpp"
 #include "openvc/inspect.hpp"
@@ -237,6 +238,7 @@ void bind_prepared(nb::module_& module) {
 NB_MODULE(_openvc, module) {
   using namespace openvc;
   using namespace openvc::python;
+  if (take_earlier_import(module)) return;
   module.doc() = "C++ core of open_vc_attn. Private: use the package.";
   module.attr("MAX_THREADS") = kMaxThreads;
   module.attr("version") = kVersion;
@@ -267,4 +269,6 @@ NB_MODULE(_openvc, module) {
   module.def("info", &build_info, "Version, backends and last dispatch of this build.");
   module.def("is_supported", &run_is_supported, "q"_a, "k"_a, "v"_a, "options"_a, Unlocked(),
              "Whether attention() would run, and if not, why.");
+
+  keep_import(module);
 }

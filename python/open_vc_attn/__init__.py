@@ -7,10 +7,10 @@
 Takes torch tensors, NumPy arrays and other DLPack arrays. Importing the package loads no framework
 and touches no GPU. Errors are ValueError, TypeError, NotImplementedError (this build or device does
 not offer it), MemoryError and RuntimeError (the CUDA driver failed); their texts name the argument,
-its value and a way out.
+its value and what to do.
 """
 
-from ._attention import attention, exact_attention, is_supported
+from ._attention import attention, exact_attention
 from ._capture import Recording, capture
 from ._capture_file import Capture, load_capture
 from ._info import info
@@ -24,6 +24,7 @@ from ._prepared import (
     prepare_fp8,
     prepare_v_repair,
 )
+from ._support import is_supported
 from ._threads import get_num_threads, set_num_threads
 from ._torch_import import register_with_torch
 

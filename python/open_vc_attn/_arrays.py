@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _openvc
+from ._native_options import cached_options
 
-LAYOUT = "[S, H, 128] or [B, S, H, 128], sequence before heads"
+HEAD_DIM = 128
+LAYOUT = f"[S, H, {HEAD_DIM}] or [B, S, H, {HEAD_DIM}], sequence before heads"
 ELEMENTS = {
     "bfloat16": _openvc.ElementType.bfloat16,
     "float16": _openvc.ElementType.float16,
@@ -45,7 +47,7 @@ class Arrays(ABC):
 
     @abstractmethod
     def check(self, name: str, array: Any) -> None:
-        """Refuses what cannot be read in place, naming the argument and the way out."""
+        """Refuses what cannot be read in place, naming the argument and what to do."""
 
     def can_skip_dispatcher(self, q: Any, k: Any, v: Any) -> bool:
         """Whether check_operands() would pass, and the kernels may read the memory right away.
@@ -57,6 +59,11 @@ class Arrays(ABC):
     @abstractmethod
     def view(self, name: str, array: Any) -> _openvc.Tensor:
         """A view of a checked array, valid while the array lives."""
+
+    def support(self, q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> tuple[bool, str]:
+        """Whether attention would run on checked operands, and if not, why."""
+        views = self.view("q", q), self.view("k", k), self.view("v", v)
+        return _openvc.is_supported(*views, cached_options(*options))
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
@@ -96,8 +103,6 @@ class Arrays(ABC):
         """
 
 
-def unsupported_dtype(name: str, dtype: str, cast: str) -> TypeError:
+def unsupported_dtype(name: str, dtype: str, advice: str) -> TypeError:
     """The error for an element type that the library does not read."""
-    return TypeError(
-        f"{name} has element type {dtype}; supported are {', '.join(ELEMENTS)}: use {cast}"
-    )
+    return TypeError(f"{name}: element type {dtype}; expected {', '.join(ELEMENTS)}. {advice}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention on tensors as they come: attention(), its exact twin and its support query."""
+"""Attention on tensors as they come: attention() and its exact reference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._checks import require_bool
 from ._frameworks import arrays_of, check_operands
 from ._native_options import native_options
 from ._numerics import NumericsLike
-from ._options import KeyOrder, Support
+from ._options import KeyOrder
 from ._threads import get_num_threads
 
 EXACT_DTYPE = "float64"
@@ -106,13 +106,19 @@ def attention(
 def _as_rows(rows: Any) -> list[int]:
     """Indices of queries: whole numbers, at least one."""
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise TypeError(f"rows must be a sequence of ints, not {type(rows).__name__}")
+        raise TypeError(
+            f"rows: {type(rows).__name__}; expected a sequence of ints. Use [{rows!r}] for one row."
+            if isinstance(rows, int)
+            else f"rows: {type(rows).__name__}; expected a sequence of ints. Pass a list of them."
+        )
     try:
         indices = [operator.index(row) for row in rows]
     except TypeError as error:
-        raise TypeError(f"rows must hold ints: {error}") from None
+        raise TypeError(
+            f"rows: {error}; expected ints. Use int(row) for each whole number."
+        ) from None
     if not indices:
-        raise ValueError("rows is empty; name at least one query, or leave it out for all")
+        raise ValueError("rows: empty; expected at least one query. Leave it out for all.")
     return indices
 
 
@@ -126,7 +132,7 @@ def exact_attention(
     softmax_scale: float | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """Attention in float64 on the CPU: the yardstick of every error figure.
+    """Attention in float64 on the CPU: the reference of every error figure.
 
     Time grows with rows x keys; a few hundred rows measure an error well.
 
@@ -148,13 +154,17 @@ def exact_attention(
     device = arrays.device_name(q)
     if device != "cpu":
         raise NotImplementedError(
-            f"q, k and v live on {device}; exact attention runs on the CPU: use q.cpu() and so on"
+            f"q, k, v: device {device}; expected cpu, where exact attention is computed. "
+            "Use q.cpu(), k.cpu() and v.cpu()."
         )
     *batch, queries, heads, channels = tuple(q.shape)
     indices = list(range(queries)) if rows is None else _as_rows(rows)
     outside = [row for row in indices if not 0 <= row < queries]
     if outside:
-        raise ValueError(f"rows has {outside[0]}; q has {queries} queries, counted from 0")
+        raise ValueError(
+            f"rows: {outside[0]}; expected 0 <= row < {queries}, the number of queries. "
+            "Count them from 0."
+        )
     shape = (*batch, len(indices), heads, channels)
     spec = arrays.output_spec(q)
     out, out_address = arrays.empty(shape, EXACT_DTYPE, spec)
@@ -173,31 +183,3 @@ def exact_attention(
     )
     out = arrays.wrap_result(out, spec)
     return (out, arrays.wrap_result(lse, spec)) if return_lse else out
-
-
-def is_supported(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    causal: bool = False,
-    softmax_scale: float | None = None,
-    return_lse: bool = False,
-    key_order: KeyOrder = "mid_window",
-    numerics: NumericsLike = None,
-) -> Support:
-    """Whether attention() with these arguments would run, and if not, why and what to do.
-
-    Nothing is computed. Meant for dispatchers that fall back to another implementation.
-
-    Returns:
-        A Support: true in a condition if supported, else with the text of the error as `reason`.
-    """
-    try:
-        arrays = check_operands(q, k, v)
-        require_bool("return_lse", return_lse)
-        options = native_options(causal, softmax_scale, key_order, numerics)
-        views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        return Support(False, str(error))
-    return Support(*_openvc.is_supported(*views, options))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections.abc import Collection
 from contextlib import ExitStack
 from numbers import Real
@@ -15,6 +14,8 @@ from typing import Any
 
 from . import _safetensors
 from ._capture_file import is_softmax_scale
+from ._checks import require_bool
+from ._warnings import warn_user
 
 _FORMAT = "open_vc_attn capture 1"
 _FILE_PATTERN = "step*_layer*.safetensors"
@@ -49,7 +50,9 @@ class Recording:
         self._steps = _indices("steps", steps)
         self._heads = _indices("heads", heads)
         if max_tokens is not None and not (_is_int(max_tokens) and max_tokens >= 1):
-            raise ValueError(f"max_tokens must be an int >= 1 or None, not {max_tokens!r}")
+            raise ValueError(
+                f"max_tokens: {max_tokens!r}; expected an int >= 1 or None. Use None for all tokens."
+            )
         self._max_tokens = max_tokens
         self._step = -1 if module is not None else 0
         self._layer = 0
@@ -90,18 +93,29 @@ class Recording:
         """
         import torch
 
+        from ._torch_state import unreadable
+
         for name, x in (("q", q), ("k", k), ("v", v)):
             if not isinstance(x, torch.Tensor):
-                raise TypeError(f"{name} must be a torch tensor, not {type(x).__name__}")
-        for name, flag in (("causal", causal), ("masked", masked)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, not {flag!r}")
+                raise TypeError(
+                    f"{name}: {type(x).__name__}; expected a torch tensor. "
+                    f"Use torch.as_tensor({name})."
+                )
+            obstacle = unreadable(x)
+            if obstacle is not None:
+                raise ValueError(obstacle.text(name))
+        require_bool("causal", causal)
+        require_bool("masked", masked)
         if softmax_scale is not None:
             if isinstance(softmax_scale, bool) or not isinstance(softmax_scale, Real):
-                raise TypeError(f"softmax_scale must be a number or None, not {softmax_scale!r}")
+                raise TypeError(
+                    f"softmax_scale: {softmax_scale!r}; expected a number or None. "
+                    "Use None for 1/sqrt(D)."
+                )
             if not is_softmax_scale(float(softmax_scale)):
                 raise ValueError(
-                    f"softmax_scale must be finite and > 0 in float32, not {softmax_scale!r}"
+                    f"softmax_scale: {softmax_scale!r}; expected a finite number > 0 in float32. "
+                    "Use None for 1/sqrt(D)."
                 )
         self._see(q, k, v, causal=causal, softmax_scale=softmax_scale, masked=masked)
 
@@ -122,15 +136,16 @@ class Recording:
         if not (_selected(layer, self._layers) and _selected(self._step, self._steps)):
             return
         where = f"layer {layer}" + (f" ({self._path[-1]})" if self._path else "")
+        if obstacle:
+            warn_user(f"{where} is not recorded: {obstacle}")
+            return
         lengths = q.shape[-2], k.shape[-2]
         cut = self._max_tokens is not None and self._max_tokens < max(lengths)
-        if not obstacle and causal and cut and lengths[0] != lengths[1]:
-            obstacle = (
-                f"max_tokens={self._max_tokens} would shift the diagonal of a causal call of "
-                f"{lengths[0]} queries and {lengths[1]} keys"
+        if causal and cut and lengths[0] != lengths[1]:
+            warn_user(
+                f"{where} is not recorded: max_tokens={self._max_tokens} would shift the diagonal "
+                f"of a causal call of {lengths[0]} queries and {lengths[1]} keys"
             )
-        if obstacle:
-            warnings.warn(f"{where} is not recorded: {obstacle}", stacklevel=2)
             return
         self._check_heads(where, q=q, k=k, v=v)
         metadata = {
@@ -180,7 +195,7 @@ class Recording:
         if stack is not None:
             stack.__exit__(kind, error, trace)
             if kind is None and len(self.files) == self._files_before:
-                warnings.warn(self._why_nothing(), stacklevel=2)
+                warn_user(self._why_nothing())
 
     def _claim_folder(self, stack: ExitStack) -> None:
         """Refuses a folder whose files this recording could meet; `stack` gets what frees it."""
@@ -222,8 +237,9 @@ class Recording:
             count = x.shape[-3] if x.dim() > 2 else 1
             if largest >= count:
                 raise ValueError(
-                    f"heads must hold ints from 0 to {count - 1}, not {largest}: {name} of {where} "
-                    f"has {count} head{'' if count == 1 else 's'}"
+                    f"heads: {largest}; expected ints from 0 to {count - 1}: {name} of {where} has "
+                    f"{count} head{'' if count == 1 else 's'}. Leave the others out, or choose "
+                    "layers that have them."
                 )
 
     def _stored_form(self, x: Any) -> Any:
@@ -270,8 +286,9 @@ def capture(
 
     Masks are not stored, only noted. A call with is_causal and fewer or more queries than keys is
     left out with a warning: torch lets the first query see the first key alone, attention() the
-    last query see all. So is one with a scale that is not above 0. A recording of nothing warns,
-    too.
+    last query see all. So is one with a scale that is not above 0, and one whose tensors have no
+    numbers in memory (fake and meta tensors, wrappers of torch.func, nested and distributed ones).
+    A recording of nothing warns, too.
 
     No file is ever overwritten: `out` must not hold files of another recording, finished or
     running. Processes of one job need a folder each.
@@ -300,7 +317,10 @@ def capture(
 
     is_module = isinstance(module, torch.nn.Module)
     if not (module is None or callable(module)):
-        raise TypeError(f"module must be a torch module or callable, not {type(module).__name__}")
+        raise TypeError(
+            f"module: {type(module).__name__}; expected a torch module or a function. "
+            "Pass the model itself."
+        )
     recording = Recording(
         out,
         module=module if is_module else None,
@@ -311,7 +331,10 @@ def capture(
     )
     if args or kwargs or not (module is None or is_module):
         if module is None:
-            raise TypeError(f"capture() got arguments {', '.join(kwargs)} but nothing to call")
+            raise TypeError(
+                f"module: None, with the arguments {', '.join(kwargs)}; expected something to call "
+                "with them. Pass the model first."
+            )
         with recording:
             recording.result = module(*args, **kwargs)
     return recording
@@ -321,12 +344,15 @@ def _indices(name: str, values: Collection[int] | None) -> frozenset[int] | None
     if values is None:
         return None
     if isinstance(values, (str, bytes)) or not isinstance(values, Collection):
-        raise TypeError(f"{name} must be a collection of ints or None, not {values!r}")
+        raise TypeError(
+            f"{name}: {values!r}; expected a collection of ints or None. "
+            "Pass a list, or None for all."
+        )
     if not values:
-        raise ValueError(f"{name} must hold at least one int >= 0, or be None for all")
+        raise ValueError(f"{name}: empty; expected at least one int >= 0. Use None for all.")
     wrong = [value for value in values if not (_is_int(value) and value >= 0)]
     if wrong:
-        raise ValueError(f"{name} must hold ints >= 0, not {wrong[0]!r}")
+        raise ValueError(f"{name}: {wrong[0]!r}; expected ints >= 0. Count them from 0.")
     return frozenset(values)
 
 

@@ -31,8 +31,8 @@ class DlpackArrays(Arrays):
         device = self.device_name(array)
         if device != "cpu":
             raise NotImplementedError(
-                f"{name} lives on {device}; device arrays are supported as torch tensors only: "
-                f"use torch.from_dlpack({name}), which copies nothing"
+                f"{name}: device {device}; expected CPU memory, or a torch tensor for other "
+                f"devices. Use torch.from_dlpack({name}), which copies nothing."
             )
         _openvc.tensor_from_dlpack(name, array)
 

@@ -28,8 +28,8 @@ def arrays_of(name: str, array: Any) -> Arrays:
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return DLPACK
     raise TypeError(
-        f"{name} must be a torch tensor, a numpy array or another DLPack array of layout {LAYOUT}, "
-        f"not {type(array).__name__}"
+        f"{name}: {type(array).__name__}; expected a torch tensor, a numpy array or another DLPack "
+        f"array of layout {LAYOUT}. Convert it, with numpy.asarray({name}, numpy.float32) for example."
     )
 
 
@@ -45,26 +45,29 @@ def check_operands(q: Any, k: Any, v: Any) -> Arrays:
     frameworks = [arrays_of(name, array) for name, array in named]
     if any(other is not arrays for other in frameworks):
         raise TypeError(
-            "q, k and v must come from one framework, not "
-            + ", ".join(framework.name for framework in frameworks)
+            f"q, k, v: arrays of {', '.join(framework.name for framework in frameworks)}; expected "
+            "one framework. Convert them to the one that the output should have."
         )
     for name, array in named:
         arrays.check(name, array)
     ranks = [len(array.shape) for _, array in named]
     if ranks[0] not in RANKS or _differ(ranks):
         raise ValueError(
-            f"q, k and v must all have layout {LAYOUT}, not shapes "
-            + ", ".join(str(tuple(array.shape)) for _, array in named)
+            f"q, k, v: shapes {', '.join(str(list(array.shape)) for _, array in named)}; expected "
+            f"the layout {LAYOUT}, the same for all three. Reshape them, and transpose if heads "
+            "come before the sequence."
         )
     dtypes = [arrays.dtype_name(array) for _, array in named]
     if _differ(dtypes):
         raise TypeError(
-            f"q, k and v must have one element type, not {', '.join(dtypes)}: "
-            "cast them to the one that the output should have"
+            f"q, k, v: element types {', '.join(dtypes)}; expected one for all three. "
+            "Convert them to the one that the output should have."
         )
     devices = [arrays.device_name(array) for _, array in named]
     if _differ(devices):
-        raise ValueError(f"q, k and v must be on one device, not {', '.join(devices)}: move them")
+        raise ValueError(
+            f"q, k, v: devices {', '.join(devices)}; expected one for all three. Move them."
+        )
     return arrays
 
 

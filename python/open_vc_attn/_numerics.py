@@ -123,12 +123,14 @@ def as_numerics(numerics: NumericsLike) -> Numerics:
         return numerics
     if not isinstance(numerics, Mapping):
         raise TypeError(
-            "numerics must be None, a Numerics or a mapping of its fields, "
-            f"not {type(numerics).__name__}"
+            f"numerics: {type(numerics).__name__}; expected None, a Numerics or a mapping of its "
+            "fields. Pass Numerics(...) or a dict."
         )
     unknown = [str(name) for name in numerics if name not in NAMES]
     if unknown:
-        raise TypeError(f"numerics has no field {', '.join(unknown)}; it has {', '.join(NAMES)}")
+        raise TypeError(
+            f"numerics: field {', '.join(unknown)}; expected {', '.join(NAMES)}. Remove it."
+        )
     return Numerics(**numerics)
 
 

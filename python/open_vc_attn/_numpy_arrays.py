@@ -9,6 +9,9 @@ from typing import Any
 from . import _openvc
 from ._arrays import ELEMENTS, Arrays, OutputSpec, unsupported_dtype
 
+_BFLOAT16_BYTES = 2
+_NO_REAL_NUMBERS = "cOSUmM"  # NumPy's kinds: complex, objects, texts, times
+
 
 class NumpyArrays(Arrays):
     """numpy.ndarray of float16, float32 or ml_dtypes.bfloat16, in any strides."""
@@ -26,18 +29,20 @@ class NumpyArrays(Arrays):
         masked_array = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
         if isinstance(array, masked_array):
             raise TypeError(
-                f"{name} is a masked array, whose mask attention would ignore: use {name}.filled()"
+                f"{name}: a masked array; expected one without a mask, which attention would "
+                f"ignore. Use {name}.filled(0) for zeros in place of what is masked."
             )
         if dtype.name not in ELEMENTS:
-            raise unsupported_dtype(name, dtype.name, f"{name}.astype(numpy.float32)")
+            raise unsupported_dtype(name, dtype.name, _conversion(name, dtype))
         if not dtype.isnative:
             raise TypeError(
-                f"{name} has foreign byte order ({dtype.str}): use {name}.astype('{dtype.name}')"
+                f"{name}: byte order {dtype.str}; expected this machine's. "
+                f"Use {name}.astype('{dtype.name}')."
             )
         if any(step % dtype.itemsize for step in (self._address(array), *array.strides)):
             raise ValueError(
-                f"{name} has an address or strides (bytes: {array.strides}) that are no multiple "
-                f"of its element size {dtype.itemsize}: use numpy.ascontiguousarray({name})"
+                f"{name}: address {self._address(array):#x} and strides of {array.strides} bytes; "
+                f"expected multiples of the element size {dtype.itemsize}. Use {name}.copy()."
             )
 
     def view(self, name: str, array: Any) -> _openvc.Tensor:
@@ -59,6 +64,25 @@ class NumpyArrays(Arrays):
     @staticmethod
     def _address(array: Any) -> int:
         return int(array.__array_interface__["data"][0])
+
+
+def _conversion(name: str, dtype: Any) -> str:
+    """What to do about a type that the library does not read."""
+    if dtype.type is sys.modules["numpy"].void:
+        if dtype.itemsize != _BFLOAT16_BYTES or dtype.fields is not None:
+            return "Pass an array of real numbers"
+        return (
+            "Files of NumPy keep the bits of bfloat16 but not its name: if these are such bits, "
+            f"use {name}.view(ml_dtypes.bfloat16)"
+        )
+    if dtype.name == "uint16":
+        return (
+            f"Use {name}.view(ml_dtypes.bfloat16) if these are the bits of bfloat16, "
+            f"{name}.astype(numpy.float32) if they are whole numbers"
+        )
+    if dtype.kind in _NO_REAL_NUMBERS:
+        return "Pass an array of real numbers"
+    return f"Use {name}.astype(numpy.float32)"
 
 
 NUMPY = NumpyArrays()

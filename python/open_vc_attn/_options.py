@@ -56,14 +56,17 @@ def as_softmax_scale(scale: Any) -> float | None:
     if scale is None:
         return None
     value = as_real("softmax_scale", scale)
+    # Comparisons alone: compilers can make them conditions on a scale that changes between calls.
+    if SMALLEST_SCALE <= value <= LARGEST_SCALE:
+        return value
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"softmax_scale must be finite and > 0, not {value}")
-    if not SMALLEST_SCALE <= value <= LARGEST_SCALE:
         raise ValueError(
-            f"softmax_scale must be {SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}, the range of "
-            f"single precision, not {value}"
+            f"softmax_scale: {value}; expected a finite number > 0. Leave it out for 1/sqrt(D)."
         )
-    return value
+    raise ValueError(
+        f"softmax_scale: {value}; expected {SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}, the range "
+        "of single precision. Leave it out for 1/sqrt(D)."
+    )
 
 
 def as_key_order(key_order: Any) -> str:
@@ -75,5 +78,8 @@ def as_budget(budget: Any) -> float:
     """A repair budget as a float."""
     value = as_real("budget", budget)
     if not 0 <= value < 1:
-        raise ValueError(f"budget is the share of tokens to repair, 0 <= budget < 1, not {value}")
+        raise ValueError(
+            f"budget: {value}; expected 0 <= budget < 1, the share of tokens to repair. "
+            "Use 0 for none."
+        )
     return value

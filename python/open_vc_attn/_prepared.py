@@ -80,7 +80,7 @@ class PreparedFP8:
         return self._native.bytes
 
     def _sections(self) -> dict[str, Any]:
-        """NumPy copies of the quantised arrays, for tests. Their layout is no public interface."""
+        """NumPy copies of the quantised arrays, for tests. Their layout may change."""
         import numpy
 
         return {
@@ -161,19 +161,20 @@ def attention_fp8(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
         As attention().
 
     Raises:
-        TypeError: `prepared` is no PreparedFP8.
+        TypeError: `prepared` is not a PreparedFP8.
         ValueError: `return_lse`, but the inputs were prepared without it.
         MemoryError, RuntimeError: as attention().
     """
     if not isinstance(prepared, PreparedFP8):
         raise TypeError(
-            "prepared must come from prepare_fp8() or prepare_v_repair(), "
-            f"not {type(prepared).__name__}"
+            f"prepared: {type(prepared).__name__}; expected a PreparedFP8. Make one with "
+            "prepare_fp8(q, k, v) or prepare_v_repair(q, k, v, budget=...)."
         )
     require_bool("return_lse", return_lse)
     if return_lse and not prepared.has_lse:
         raise ValueError(
-            "return_lse needs inputs prepared for it: pass with_lse=True to the preparation"
+            "return_lse: True, but the inputs were prepared without it; expected inputs prepared "
+            "for it. Pass with_lse=True to the preparation."
         )
     return prepared._arrays.call_untraced(_run, prepared, return_lse)
 

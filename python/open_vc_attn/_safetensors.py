@@ -103,7 +103,7 @@ def stored(tensor: Any) -> StoredTensor:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
-        tensor = tensor.detach().cpu().contiguous()
+        tensor = tensor.detach().cpu().contiguous().resolve_neg()
         name = str(tensor.dtype).removeprefix("torch.")
         size = tensor.numel() * tensor.element_size()
         data = ctypes.string_at(tensor.data_ptr(), size) if size else b""
@@ -152,7 +152,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[st
     """All tensors of a file, and its metadata.
 
     Raises:
-        ValueError: the file is no well-formed safetensors file; the text says where.
+        ValueError: the file is not well-formed; the text says where.
         OSError: the file cannot be read.
     """
     content = memoryview(Path(path).read_bytes())
@@ -168,7 +168,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[st
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: the header is not JSON ({error})") from None
     if not isinstance(header, dict):
-        raise ValueError(f"{path}: the header is no JSON object")
+        raise ValueError(f"{path}: the header is not a JSON object")
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(x, str) for x in metadata.values()):
         raise ValueError(f"{path}: {_METADATA} must map names to strings")

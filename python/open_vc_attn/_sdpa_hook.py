@@ -16,6 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from ._capture_file import is_softmax_scale
+from ._torch_state import unreadable
 
 _HEAD_AXIS = -3
 _SEQUENCE_AXIS = -2
@@ -47,6 +48,12 @@ class SdpaHook(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> None:
+        obstacle = _unreadable(q=query, k=key, v=value)
+        if obstacle:
+            self._pass_on(
+                query, key, value, causal=False, softmax_scale=None, masked=False, obstacle=obstacle
+            )
+            return
         if enable_gqa:
             groups = query.shape[_HEAD_AXIS] // key.shape[_HEAD_AXIS]
             key, value = (x.repeat_interleave(groups, _HEAD_AXIS) for x in (key, value))
@@ -59,6 +66,15 @@ class SdpaHook(TorchFunctionMode):
             masked=attn_mask is not None,
             obstacle=_obstacle(query, key, is_causal, scale),
         )
+
+
+def _unreadable(**tensors: Any) -> str:
+    """Why the numbers of one of the tensors cannot be stored; empty if all can."""
+    for name, tensor in tensors.items():
+        obstacle = unreadable(tensor)
+        if obstacle is not None:
+            return obstacle.text(name)
+    return ""
 
 
 def _obstacle(query: Any, key: Any, is_causal: bool, scale: float | None) -> str:

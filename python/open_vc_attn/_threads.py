@@ -19,14 +19,16 @@ def set_num_threads(threads: int) -> None:
             the number and why.
 
     Raises:
-        TypeError: `threads` is no int.
+        TypeError: `threads` is not an int.
         ValueError: `threads` is out of that range.
     """
     global _threads
     if isinstance(threads, bool) or not isinstance(threads, int):
-        raise TypeError(f"threads must be an int, not {threads!r}")
+        raise TypeError(f"threads: {threads!r}; expected an int. Use int(threads).")
     if not 0 <= threads <= _openvc.MAX_THREADS:
-        raise ValueError(f"threads must be 0 (the default) to {_openvc.MAX_THREADS}, not {threads}")
+        raise ValueError(
+            f"threads: {threads}; expected 0 to {_openvc.MAX_THREADS}. Use 0 for the default."
+        )
     _threads = threads
 
 

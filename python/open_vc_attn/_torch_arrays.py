@@ -8,9 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _openvc
 from ._arrays import ELEMENTS, RANKS, Arrays, OutputSpec, unsupported_dtype
+from ._torch_state import derivative, unusual_kind, without_memory
+from ._torch_support import constant_options, has_symbols, operand, support_by_shape, traced_support
 
 _NAMES = {
     torch.bfloat16: "bfloat16",
@@ -38,6 +41,7 @@ def _plain_keys() -> int | None:
         torch.compiler.is_compiling()
         torch._C._is_torch_function_mode_enabled()
         torch.autograd._profiler_enabled()
+        _ = forward_ad._current_level
         torch._C._dispatch_keys(torch.empty(0)).raw_repr()
         torch._C._dispatch_tls_local_include_set().raw_repr()
         for name in (*names, "ADInplaceOrView", "BackendSelect"):
@@ -67,24 +71,18 @@ class TorchArrays(Arrays):
         return OutputSpec(self.dtype_name(array), array.device)
 
     def check(self, name: str, array: Any) -> None:
-        if array.layout != torch.strided:
-            raise NotImplementedError(
-                f"{name} has layout {array.layout}; attention reads dense tensors: "
-                f"use {name}.to_dense()"
-            )
-        if array.device.type == "meta":
-            raise ValueError(f"{name} is a meta tensor, which holds no data")
+        unusual = unusual_kind(array)
+        if unusual is not None:
+            raise NotImplementedError(unusual.text(name))
         if array.device.type not in _DEVICES:
             raise NotImplementedError(
-                f"{name} lives on {array.device}; supported are cpu and cuda: use {name}.cpu()"
+                f"{name}: device {array.device}; expected cpu or cuda. Use {name}.cpu()."
             )
         if _NAMES.get(array.dtype) not in ELEMENTS:
-            raise unsupported_dtype(name, str(array.dtype), f"{name}.to(torch.bfloat16)")
-        if array.requires_grad and torch.is_grad_enabled():
-            raise ValueError(
-                f"{name} requires grad, and FP8 attention has no backward: run it under "
-                f"torch.no_grad() or torch.inference_mode(), or pass {name}.detach()"
-            )
+            raise unsupported_dtype(name, str(array.dtype), f"Use {name}.to(torch.bfloat16)")
+        differentiated = derivative(array)
+        if differentiated is not None:
+            raise ValueError(differentiated.text(name))
 
     def can_skip_dispatcher(self, q: Any, k: Any, v: Any) -> bool:
         # Compilers trace only as far as the next line.
@@ -116,11 +114,11 @@ class TorchArrays(Arrays):
             and not (
                 (q.requires_grad or k.requires_grad or v.requires_grad) and torch.is_grad_enabled()
             )
+            and forward_ad._current_level < 0
         )
 
     def view(self, name: str, array: Any) -> _openvc.Tensor:
-        if array.is_neg():
-            raise ValueError(f"{name} is a lazily negated view: use {name}.resolve_neg()")
+        _require_memory(name, array)
         return _tensor_from_pointer(
             array.data_ptr(),
             _ELEMENTS[array.dtype],
@@ -130,8 +128,17 @@ class TorchArrays(Arrays):
             array.stride(),
         )
 
+    def support(self, q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> tuple[bool, str]:
+        # Compilers trace only as far as the first question.
+        if torch.compiler.is_compiling() or has_symbols(q, k, v):
+            return traced_support(q, k, v, options)
+        if any(without_memory(x) for x in (q, k, v)):
+            return support_by_shape(*map(operand, (q, k, v)), constant_options(options))
+        return super().support(q, k, v, options)
+
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
         array = torch.empty(shape, dtype=_DTYPES[dtype], device=spec.device)
+        _require_memory("out", array)  # a mode of the caller may have faked it
         return array, array.data_ptr()
 
     def empty_like(self, query: Any, spec: OutputSpec) -> Any:
@@ -151,6 +158,14 @@ class TorchArrays(Arrays):
 
     def call_untraced(self, function: Callable[..., Any], *args: Any) -> Any:
         return _call_untraced(function, *args)
+
+
+def _require_memory(name: str, array: Any) -> None:
+    if _PLAIN_KEYS is not None and not torch._C._dispatch_keys(array).raw_repr() & ~_PLAIN_KEYS:
+        return
+    obstacle = without_memory(array)
+    if obstacle is not None:
+        raise NotImplementedError(obstacle.text(name))
 
 
 def _call_untraced(function: Callable[..., Any], *args: Any) -> Any:

@@ -56,7 +56,7 @@ class _AfterTorch:
         load = loader.exec_module
 
         def load_and_register(module: ModuleType) -> None:
-            del loader.exec_module  # from here on it is as if nobody had been here
+            vars(loader).pop("exec_module", None)  # torch sees its own loader
             load(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)

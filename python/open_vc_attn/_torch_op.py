@@ -2,8 +2,7 @@
 """The torch operators ``open_vc_attn::attention`` and ``open_vc_attn::attention_with_lse``.
 
 They are functional: nothing is mutated, results are fresh and contiguous. Importing this module
-registers them, which happens with the first torch tensor that the package sees. The import is the
-registration so that it also works while torch.compile traces that first call.
+registers them (_torch_import.py).
 
 torch's dispatcher takes longer than the rest of a short call, so attention() leaves the operators
 out where nothing of torch would see the call (TorchArrays.can_skip_dispatcher).
@@ -11,6 +10,7 @@ out where nothing of torch would see the call (TorchArrays.can_skip_dispatcher).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,15 +19,23 @@ from ._call import lse_shape, run_attention
 from ._native_options import cached_options, call_options
 from ._numerics import NumericsLike, schema_arguments
 from ._torch_arrays import TORCH
+from ._torch_state import operator_derivative
+from ._torch_support import size_refusal
 
 AVAILABLE = hasattr(torch.library, "register_fake")
 """Operators with fake kernels need torch 2.4; older versions call the library directly."""
 
 _NAMESPACE = "open_vc_attn"
+_KEPT = "_open_vc_attn_library"
+_TENSOR = "_scale_tensor"  # ends the names of the operators whose scale is a tensor
+# The scale is a Scalar, because a float of a schema cannot be a symbol of a compiler.
 _ARGUMENTS = (
-    "Tensor q, Tensor k, Tensor v, bool causal, float? softmax_scale, str key_order, "
+    "Tensor q, Tensor k, Tensor v, bool causal, Scalar? softmax_scale, str key_order, "
     + schema_arguments()
 )
+
+_NAMES = ("q", "k", "v", "causal", "softmax_scale")
+_SCALE = _NAMES.index("softmax_scale")
 
 
 def call(
@@ -55,17 +63,82 @@ def _attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any
 
 
 def _fake_attention(q: Any, k: Any, v: Any, *options: Any) -> Any:
+    _check_sizes(q, k, v)
     return q.new_empty(q.shape)
 
 
 def _fake_attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any]:
+    _check_sizes(q, k, v)
     return q.new_empty(q.shape), q.new_empty(lse_shape(q.shape), dtype=torch.float32)
+
+
+def _check_sizes(q: Any, k: Any, v: Any) -> None:
+    """Refuses at once what the call would refuse. A trace may be for another machine's devices."""
+    refusal = size_refusal(q, k, v)
+    if refusal:
+        raise ValueError(refusal)
 
 
 def _no_backward(*_: Any) -> Any:
     raise NotImplementedError(
-        "FP8 attention has no backward: call it under torch.no_grad() or on detached tensors"
+        "q, k, v: a gradient is asked for; expected none, FP8 attention has no backward. "
+        "Call it under torch.no_grad(), or pass q.detach(), k.detach() and v.detach()."
     )
+
+
+def _autograd_kernel(operator: Any) -> Callable[..., Any]:
+    """What stands in front of the kernels wherever torch differentiates.
+
+    Without it torch would treat the outputs as constants. Gradients are refused where they are
+    asked for; a forward pass alone may meet parameters. Tangents would be there at once.
+    """
+
+    def below(keyset: Any, args: tuple[Any, ...]) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+    class WithoutBackward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
+            return below(keyset, args)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return _no_backward()
+
+    def kernel(keyset: Any, *args: Any) -> Any:
+        if isinstance(args[_SCALE], torch.SymFloat):
+            return _with_scale_tensor(operator, args)
+        named = [(n, x) for n, x in zip(_NAMES, args, strict=False) if isinstance(x, torch.Tensor)]
+        for name, tensor in named:
+            obstacle = operator_derivative(tensor)
+            if obstacle is not None:
+                raise NotImplementedError(obstacle.text(name))
+        if torch.is_grad_enabled() and any(tensor.requires_grad for _, tensor in named):
+            return WithoutBackward.apply(keyset, *args)
+        return below(keyset, args)
+
+    return kernel
+
+
+def _with_scale_tensor(operator: Any, args: tuple[Any, ...]) -> Any:
+    """The call with a scale that changes between calls of a compiled function.
+
+    Compilers keep a symbol that multiplies a tensor, and fix one that an operator takes as a
+    number: they would compile again for each.
+    """
+    with_tensor = getattr(
+        torch.ops.open_vc_attn, operator._schema.name.partition("::")[2] + _TENSOR
+    )
+    scale = torch.ones((), dtype=torch.float64, device="cpu") * args[_SCALE]
+    return with_tensor(*args[:_SCALE], scale, *args[_SCALE + 1 :])
+
+
+def _with_scale_number(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        return kernel(*args[:_SCALE], args[_SCALE].item(), *args[_SCALE + 1 :])
+
+    return call
 
 
 def _register() -> torch.library.Library:
@@ -73,18 +146,33 @@ def _register() -> torch.library.Library:
     # Inductor must not choose another layout of the inputs: the channel axis has to stay
     # contiguous.
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
-    for name, results, kernel, fake in (
+    scale_tensor = _ARGUMENTS.replace("Scalar? softmax_scale", "Tensor softmax_scale")
+    for result, results, kernel, fake in (
         ("attention", "Tensor", _attention, _fake_attention),
         ("attention_with_lse", "(Tensor, Tensor)", _attention_with_lse, _fake_attention_with_lse),
     ):
-        library.define(f"{name}({_ARGUMENTS}) -> {results}", tags=tags)
-        for device in ("CPU", "CUDA"):
-            library.impl(name, kernel, device)
-        torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=library)
-        # Without this torch would treat the outputs as constants and drop gradients silently.
-        torch.library.register_autograd(f"{_NAMESPACE}::{name}", _no_backward, lib=library)
+        for name, arguments, function in (
+            (result, _ARGUMENTS, kernel),
+            (result + _TENSOR, scale_tensor, _with_scale_number(kernel)),
+        ):
+            library.define(f"{name}({arguments}) -> {results}", tags=tags)
+            for device in ("CPU", "CUDA"):
+                library.impl(name, function, device)
+            torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=library)
+            operator = getattr(torch.ops.open_vc_attn, name).default
+            library.impl(name, _autograd_kernel(operator), "Autograd", with_keyset=True)
     return library
 
 
-# The operators live as long as this object.
-_LIBRARY = _register() if AVAILABLE else None
+def _registered() -> torch.library.Library:
+    """The operators, which live as long as torch: compiled models hold on to them.
+
+    torch keeps them, because this module may be removed from sys.modules and imported again.
+    """
+    namespace = torch.ops.open_vc_attn
+    if _KEPT not in vars(namespace):
+        setattr(namespace, _KEPT, _register())
+    return vars(namespace)[_KEPT]
+
+
+_LIBRARY = _registered() if AVAILABLE else None

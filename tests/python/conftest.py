@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inputs and yardsticks that the tests share."""
+"""Inputs and references that the tests share."""
 
 import numpy
 import pytest

@@ -47,7 +47,7 @@ def test_import_needs_neither_numpy_nor_torch():
         "print(open_vc_attn.is_supported(1, 2, 3).reason)"
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("True\nq must be a torch tensor")
+    assert result.stdout.startswith("True\nq: int; expected a torch tensor")
 
 
 def test_import_initialises_no_cuda():

@@ -90,9 +90,9 @@ def test_inputs_are_never_modified():
 def test_grad_is_refused():
     q, k, v = tensors(20)
     k.requires_grad_()
-    with pytest.raises(ValueError, match=r"k requires grad.*torch\.no_grad.*k\.detach"):
+    with pytest.raises(ValueError, match=r"k: requires grad.*torch\.no_grad.*k\.detach"):
         attention(q, k, v)
-    assert "k requires grad" in is_supported(q, k, v).reason
+    assert "k: requires grad" in is_supported(q, k, v).reason
     with torch.no_grad():
         expected = attention(q, k, v)
     with torch.inference_mode():
@@ -113,14 +113,18 @@ def test_parameters_under_no_grad():
         (
             lambda x: x.double(),
             TypeError,
-            r"k has element type torch.float64|k has element type fl",
+            "k: element type torch.float64; expected",
         ),
-        (lambda x: x.to(torch.float8_e4m3fn), TypeError, "k has element type torch.float8_e4m3fn"),
-        (lambda x: x.float(), TypeError, "one element type, not bfloat16, float32, bfloat16"),
-        (lambda x: x.to("meta"), ValueError, "k is a meta tensor"),
-        (lambda x: x.to_sparse(), NotImplementedError, r"k has layout torch.sparse_coo.*to_dense"),
-        (lambda x: x.float().numpy(), TypeError, "one framework, not torch, numpy, torch"),
-        (torch._neg_view, ValueError, r"k is a lazily negated view.*resolve_neg"),
+        (lambda x: x.to(torch.float8_e4m3fn), TypeError, "k: element type torch.float8_e4m3fn"),
+        (lambda x: x.float(), TypeError, "element types bfloat16, float32, bfloat16; expected one"),
+        (lambda x: x.to("meta"), NotImplementedError, "k: a meta tensor"),
+        (lambda x: x.to_sparse(), NotImplementedError, r"k: layout torch.sparse_coo.*to_dense"),
+        (
+            lambda x: x.float().numpy(),
+            TypeError,
+            "arrays of torch, numpy, torch; expected one framework",
+        ),
+        (torch._neg_view, NotImplementedError, r"k: a lazily negated view.*resolve_neg"),
         (lambda x: x[None], ValueError, "layout"),
         (lambda x: x[:0], ValueError, "k: shape .*size 0"),
     ],
@@ -149,14 +153,15 @@ def test_cuda_without_a_backend_is_refused():
     with FakeTensorMode():
         q = torch.empty(20, 2, 128, dtype=torch.bfloat16, device="cuda")
     native = open_vc_attn._openvc
+    options = native.AttentionOptions(False, None, "mid_window", open_vc_attn.Numerics())
     view = native.tensor_from_pointer(
         256, native.ElementType.bfloat16, native.DeviceType.cuda, 0, (1, *q.shape), (0, *q.stride())
     )
-    supported, reason = native.is_supported(view, view, view, native.AttentionOptions())
+    supported, reason = native.is_supported(view, view, view, options)
     assert not supported
     assert "device cuda:0, but this build has no backend for it" in reason
     with pytest.raises(NotImplementedError, match="no backend for it"):
-        native.prepare(view, view, view, None, native.AttentionOptions(), False, 0, 0, None)
+        native.prepare(view, view, view, None, options, False, 0, 0, None)
 
 
 def test_prepared():

@@ -63,6 +63,53 @@ def test_dynamic_shapes_do_not_recompile():
     assert counter.frame_count == 1
 
 
+CHANGING = {
+    "scale": lambda q, k, v, x: attention(q, k, v, softmax_scale=x),
+    "scale and LSE": lambda q, k, v, x: attention(q, k, v, softmax_scale=x, return_lse=True)[1],
+    "computed scale": lambda q, k, v, x: attention(q, k, v, softmax_scale=x * 0.5 + 0.01),
+    "scale as part of a model": lambda q, k, v, x: attention(q * x, k, v, softmax_scale=x) + x,
+}
+
+
+# The first compilation takes the number for a constant, the second leaves it open.
+@pytest.mark.parametrize("function", CHANGING)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_scale_that_changes_compiles_twice_at_most(function, backend):
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend(backend)
+    compiled = torch.compile(CHANGING[function], fullgraph=True, backend=counter)
+    q, k, v = tensors(dtype=torch.float32)
+    for scale in (0.1, 0.2, 0.3, 0.05, 0.7):
+        expected = CHANGING[function](q, k, v, scale)
+        torch.testing.assert_close(compiled(q, k, v, scale), expected, rtol=0.1, atol=0.1)
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-300, float("inf"), float("nan")])
+def test_a_scale_that_changes_is_still_checked(scale):
+    torch._dynamo.reset()
+    compiled = torch.compile(CHANGING["scale"], fullgraph=True, backend="eager")
+    inputs = tensors()
+    for good in (0.1, 0.2):
+        compiled(*inputs, good)
+    with pytest.raises(Exception, match="softmax_scale"):
+        compiled(*inputs, scale)
+    compiled(*inputs, 0.3)
+
+
+def test_a_changing_mask_and_lengths_of_cross_attention():
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(
+        lambda q, k, v, causal: attention(q, k, v, causal=causal), fullgraph=True, backend=counter
+    )
+    for causal in (True, False, True):
+        for queries, keys in ((20, 30), (21, 31), (40, 40), (50, 5)):
+            inputs = tensors(queries, keys)
+            assert torch.equal(compiled(*inputs, causal), attention(*inputs, causal=causal))
+    assert counter.frame_count <= 4
+
+
 def test_first_call_may_be_a_compiled_one():
     """The operators register themselves while the first call is being traced."""
     code = (
@@ -121,12 +168,17 @@ def test_fake_tensors():
 
 
 @pytest.mark.parametrize("name", ["attention", "attention_with_lse"])
+@pytest.mark.parametrize("scale", ["number", "tensor"])
 @pytest.mark.parametrize("batch", [None, 2])
-def test_opcheck(name, batch):
+def test_opcheck(name, scale, batch):
     q, k, v = tensors(batch=batch)
+    options = OPTIONS
+    if scale == "tensor":
+        name += "_scale_tensor"
+        options = (OPTIONS[0], torch.tensor(OPTIONS[1], dtype=torch.float64), *OPTIONS[2:])
     strided = q.transpose(-2, -3).contiguous().transpose(-2, -3)
     for query in (q, strided):
-        torch.library.opcheck(getattr(operators(), name), (query, k, v, *OPTIONS))
+        torch.library.opcheck(getattr(operators(), name), (query, k, v, *options))
 
 
 def test_options_reach_the_operator():

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The question whether a call would run, answered without touching a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._checks import require_bool
+from ._frameworks import check_operands
+from ._native_options import call_options
+from ._numerics import NumericsLike
+from ._options import KeyOrder, Support
+
+
+def is_supported(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+    key_order: KeyOrder = "mid_window",
+    numerics: NumericsLike = None,
+) -> Support:
+    """Whether attention() with these arguments would run, and if not, why and what to do.
+
+    The answer comes from types, shapes, strides and devices alone; nothing is computed. Meant for
+    dispatchers that fall back to another implementation. It raises nothing, whatever objects the
+    arguments are, and may be part of compiled and exported models, where the answer is a constant.
+    Fake tensors are judged by the devices of this machine.
+
+    Returns:
+        A Support: true in a condition if supported, else with the text of the error as `reason`.
+    """
+    try:
+        arrays = check_operands(q, k, v)
+        require_bool("return_lse", return_lse)
+        options = call_options(causal, softmax_scale, key_order, numerics)
+        return Support(*arrays.support(q, k, v, options))
+    except Exception as error:  # objects of the caller raise what they like
+        return Support(False, str(error) or type(error).__name__)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether a call would run, for torch tensors without memory: fake, traced and wrapped ones.
+
+An operand is described by plain numbers and strings here, which compilers can hold as constants.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from . import _openvc
+from ._arrays import ELEMENTS, HEAD_DIM
+from ._native_options import cached_options, call_options
+
+# Stands for the address of a tensor that has none; aligned for every element type.
+_PLACEHOLDER_ADDRESS = 4096
+_DEFAULT_OPTIONS = call_options(False, None, "mid_window", None)
+
+Operand = tuple[str, str, int, tuple[int, ...], tuple[int, ...]]
+"""Element type, kind of device, its index, shape and strides."""
+
+
+def operand(tensor: Any) -> Operand:
+    """The description of a tensor with its sizes as numbers, which a trace then depends on."""
+    return (
+        *_type_and_device(tensor),
+        tuple([_number(size) for size in tensor.shape]),
+        tuple([_number(step) for step in tensor.stride()]),
+    )
+
+
+def constant_options(options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Options as constants, and None for real numbers: they are checked, all of them are supported
+    alike, and a trace may hold them as symbols."""
+    return tuple(
+        [
+            None
+            if value is None or isinstance(value, float)
+            else value
+            if isinstance(value, (bool, str))
+            else _number(value)
+            for value in options
+        ]
+    )
+
+
+def support_by_shape(q: Operand, k: Operand, v: Operand, options: tuple[Any, ...]) -> Any:
+    """Whether attention would run on tensors of this description, and if not, why."""
+    views = [
+        _openvc.tensor_from_pointer(
+            _PLACEHOLDER_ADDRESS,
+            ELEMENTS[dtype],
+            _openvc.DeviceType.cuda if device == "cuda" else _openvc.DeviceType.cpu,
+            index,
+            shape,
+            strides,
+        )
+        for dtype, device, index, shape, strides in (q, k, v)
+    ]
+    complete = [
+        default if value is None else value
+        for value, default in zip(options, _DEFAULT_OPTIONS, strict=True)
+    ]
+    return _openvc.is_supported(*views, cached_options(*complete))
+
+
+# Compilers call this function while they trace, instead of looking into it.
+_ask = torch.compiler.assume_constant_result(support_by_shape)
+
+
+def traced_support(q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> Any:
+    """An answer that holds for all sizes that a trace stands for.
+
+    The comparisons of sizes become conditions of the trace. Where they hold, the numbers of tokens,
+    heads and batch items do not matter, and stay free.
+    """
+    describe = _smallest if _fit(q, k, v) else operand
+    return _ask(*[describe(x) for x in (q, k, v)], constant_options(options))
+
+
+def size_refusal(q: Any, k: Any, v: Any) -> str:
+    """Why a call would be refused on any device for its shapes and strides; empty if it is not."""
+    describe = operand
+    if has_symbols(q, k, v):
+        # Loaded wherever there are symbols, and slow to import elsewhere.
+        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+        try:
+            if _fit(q, k, v):
+                describe = _smallest
+        except GuardOnDataDependentSymNode:
+            return ""  # sizes that no trace can know: the kernel looks at them
+    on_cpu = [(dtype, "cpu", 0, *sizes) for dtype, _, _, *sizes in map(describe, (q, k, v))]
+    return str(support_by_shape(*on_cpu, _DEFAULT_OPTIONS)[1])
+
+
+def _fit(q: Any, k: Any, v: Any) -> bool:
+    """Whether shapes and strides of three tensors are such that their other sizes do not matter."""
+    return (
+        all([size >= 1 for x in (q, k, v) for size in x.shape])
+        and all([x.shape[-1] == HEAD_DIM and x.stride()[-1] == 1 for x in (q, k, v)])
+        and q.shape[:-3] == k.shape[:-3]
+        and q.shape[-2] == k.shape[-2]
+        and k.shape == v.shape
+    )
+
+
+def has_symbols(*tensors: Any) -> bool:
+    """Whether sizes are symbols of a trace."""
+    return any(isinstance(size, torch.SymInt) for x in tensors for size in (*x.shape, *x.stride()))
+
+
+def _smallest(tensor: Any) -> Operand:
+    """The description of one token of one head. It stands for all tensors whose sizes _fit()."""
+    channels = _number(HEAD_DIM)
+    outer = tensor.dim() - 1
+    return (
+        *_type_and_device(tensor),
+        (1,) * outer + (channels,),
+        (channels,) * outer + (1,),
+    )
+
+
+def _number(size: Any) -> int:
+    """A number as a constant. Compilers may trace any int as a symbol, and int() keeps it one."""
+    return operator.index(size)
+
+
+def _type_and_device(tensor: Any) -> tuple[str, str, int]:
+    device = tensor.device
+    return str(tensor.dtype).removeprefix("torch."), device.type, device.index or 0

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""No derivative of attention is 0 in silence: what torch would differentiate is refused."""
+
+import pytest
+from conftest import random_qkv
+
+import open_vc_attn
+from open_vc_attn import is_supported
+
+torch = pytest.importorskip("torch", minversion="2.4")
+
+from torch.autograd import forward_ad  # noqa: E402 - needs torch
+
+OPTIONS = (False, None, "mid_window", True, "automatic", 2, 0.32, "automatic", True, "per_channel")
+
+
+def tensors(batch=None, queries=6, keys=7):
+    return tuple(torch.from_numpy(x) for x in random_qkv(queries, keys, batch=batch))
+
+
+def operator(name):
+    return lambda q, k, v: getattr(torch.ops.open_vc_attn, name)(q, k, v, *OPTIONS)
+
+
+def first(call):
+    return lambda *inputs: call(*inputs)[0]
+
+
+ENTRIES = {
+    "attention": open_vc_attn.attention,
+    "attention_with_lse": first(lambda *x: open_vc_attn.attention(*x, return_lse=True)),
+    "exact_attention": open_vc_attn.exact_attention,
+    "attention_fp8": lambda *x: open_vc_attn.attention_fp8(open_vc_attn.prepare_fp8(*x)),
+    "attention_v_repair": lambda *x: open_vc_attn.attention_v_repair(
+        open_vc_attn.prepare_v_repair(*x, budget=0.3)
+    ),
+    "operator": operator("attention"),
+    "operator_with_lse": first(operator("attention_with_lse")),
+}
+REFUSED = "derivative|wrapper of torch.func"
+
+
+def jvp(call, q, k, v):
+    return torch.func.jvp(lambda x: call(x, k, v), (q,), (torch.ones_like(q),))
+
+
+def jvp_of_values(call, q, k, v):
+    return torch.func.jvp(lambda x: call(q, k, x), (v,), (torch.ones_like(v),))
+
+
+def jacfwd(call, q, k, v):
+    return torch.func.jacfwd(lambda x: call(q, x, v).sum(), randomness="same")(k)
+
+
+def dual(call, q, k, v):
+    with forward_ad.dual_level():
+        return call(q, forward_ad.make_dual(k, torch.ones_like(k)), v)
+
+
+def dual_without_grad(call, q, k, v):
+    with torch.no_grad():
+        return dual(call, q, k, v)
+
+
+def dual_of_a_view(call, q, k, v):
+    with forward_ad.dual_level():
+        q = forward_ad.make_dual(q, torch.ones_like(q))
+        return call(q.transpose(0, 1).contiguous().transpose(0, 1), k, v)
+
+
+def vmap_of_jvp(call, q, k, v):
+    return torch.vmap(lambda x: jvp(call, x, k, v))(torch.stack([q, q]))
+
+
+def jvp_of_vmap(call, q, k, v):
+    mapped = torch.vmap(call, in_dims=(0, None, None))
+    return jvp(mapped, torch.stack([q, q]), k, v)
+
+
+def jvp_of_jvp(call, q, k, v):
+    return jvp(lambda *x: jvp(call, *x)[1], q, k, v)
+
+
+def grad(call, q, k, v):
+    return torch.func.grad(lambda x: call(x, k, v).sum())(q)
+
+
+def vjp(call, q, k, v):
+    return torch.func.vjp(lambda x: call(q, k, x), v)
+
+
+def jacrev(call, q, k, v):
+    return torch.func.jacrev(lambda x: call(x, k, v).sum())(q)
+
+
+def vmap_of_grad(call, q, k, v):
+    return torch.vmap(lambda x: grad(call, x, k, v))(torch.stack([q, q]))
+
+
+def hessian(call, q, k, v):
+    return torch.func.hessian(lambda x: call(x, k, v).sum())(q)
+
+
+FORWARD = [
+    jvp,
+    jvp_of_values,
+    jacfwd,
+    dual,
+    dual_without_grad,
+    dual_of_a_view,
+    vmap_of_jvp,
+    jvp_of_vmap,
+    jvp_of_jvp,
+]
+REVERSE = [grad, vjp, jacrev, vmap_of_grad, hessian]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("transformation", [*FORWARD, *REVERSE])
+def test_differentiation_is_refused(transformation, entry):
+    with pytest.raises((ValueError, NotImplementedError), match=REFUSED):
+        transformation(ENTRIES[entry], *tensors())
+
+
+@pytest.mark.parametrize("transformation", [*FORWARD, *REVERSE])
+def test_is_supported_knows(transformation):
+    answers = []
+
+    def ask(q, k, v):
+        answers.append(is_supported(q, k, v))
+        return q + k.sum() + v.sum()
+
+    transformation(ask, *tensors())
+    assert answers and not any(answers)
+    assert all("derivative" in answer.reason for answer in answers)
+
+
+@pytest.mark.parametrize("transformation", [jvp, dual, grad])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("entry", ["attention", "operator", "exact_attention", "attention_fp8"])
+def test_compiled_differentiation_is_refused(transformation, backend, entry):
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda *inputs: transformation(ENTRIES[entry], *inputs), backend=backend
+    )
+    with pytest.raises(Exception, match=REFUSED):
+        compiled(*tensors())
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_what_is_not_differentiated_runs(entry):
+    """Tangents elsewhere, primal parts, and modes without derivatives."""
+    q, k, v = tensors()
+    expected = ENTRIES[entry](q, k, v)
+    with forward_ad.dual_level():
+        other = forward_ad.make_dual(torch.ones_like(q), q)
+        assert torch.equal(ENTRIES[entry](q, k, v), expected)
+        assert forward_ad.unpack_dual(other).tangent is not None
+        primal = forward_ad.unpack_dual(forward_ad.make_dual(q, torch.ones_like(q))).primal
+        assert torch.equal(ENTRIES[entry](primal, k, v), expected)
+        assert is_supported(primal, k, v)
+        differentiated = forward_ad.make_dual(q, torch.ones_like(q))
+        with torch.inference_mode():
+            assert is_supported(differentiated, k, v)
+            assert torch.equal(ENTRIES[entry](differentiated, k, v), expected)
