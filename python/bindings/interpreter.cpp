@@ -3,9 +3,11 @@
 
 #include <nanobind/stl/string.h>
 
+#include <chrono>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace nb = nanobind;
 
@@ -24,6 +26,10 @@ nb::dict interpreter_dict() {
 
 std::string file_of(nb::handle module) {
   return nb::cast<std::string>(nb::str(nb::getattr(module, "__file__", nb::str("unknown file"))));
+}
+
+[[noreturn]] void wait_for_the_end() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 }  // namespace
@@ -62,6 +68,23 @@ bool take_earlier_import(nb::module_ module) {
 
 void keep_import(nb::module_ module) {
   interpreter_dict()[kKey] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(&this_copy), module);
+}
+
+// What is caught here is no exception of C++, and must not be left behind.
+Locked::Locked() {
+  try {
+    state_ = PyGILState_Ensure();
+  } catch (...) {
+    wait_for_the_end();
+  }
+}
+
+Unlocked::~Unlocked() {
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (...) {
+    wait_for_the_end();
+  }
 }
 
 }  // namespace openvc::python

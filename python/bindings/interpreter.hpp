@@ -16,4 +16,32 @@ bool take_earlier_import(nanobind::module_ module);
 /// Keeps a complete module for take_earlier_import().
 void keep_import(nanobind::module_ module);
 
+// Before Python 3.14, a thread that asks for the interpreter lock while the interpreter ends is
+// ended on the spot, by an unwinding that C++ answers with std::terminate. The guards below let it
+// wait for the end of the process instead, as newer versions do.
+
+/// Holds the interpreter lock.
+class Locked {
+ public:
+  Locked();
+  ~Locked() { PyGILState_Release(state_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+/// Leaves the interpreter lock to other threads.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 }  // namespace openvc::python

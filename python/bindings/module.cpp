@@ -37,14 +37,15 @@ struct ReleaseTensor {
   PyObject* tensor;
 
   void operator()(std::byte*) const {
-    const nb::gil_scoped_acquire lock;
+    if (!Py_IsInitialized()) return;
+    const Locked lock;
     Py_DECREF(tensor);
   }
 };
 
 /// Device memory as a tensor of the caller's framework, which goes with the last owner.
 std::shared_ptr<std::byte> allocate_tensor(nb::handle allocate, std::size_t bytes) {
-  const nb::gil_scoped_acquire lock;
+  const Locked lock;
   nb::object tensor = allocate(bytes);
   auto* memory = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
   return {memory, ReleaseTensor{tensor.release().ptr()}};
@@ -56,7 +57,7 @@ unsigned long main_thread = 0;
 /// main thread does that; the others need not wait for the interpreter lock.
 void run_signal_handlers() {
   if (PyThread_get_thread_ident() != main_thread) return;
-  const nb::gil_scoped_acquire lock;
+  const Locked lock;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
@@ -111,7 +112,7 @@ void run_attention_prepared(const Prepared& prepared, const Tensor& out, std::ui
                             int threads, std::uintptr_t stream, nb::handle record_use) {
   Execution how = execution(threads, stream);
   how.record_use = [record_use](const std::shared_ptr<std::byte>& memory) {
-    const nb::gil_scoped_acquire lock;
+    const Locked lock;
     if (const auto* owner = std::get_deleter<ReleaseTensor>(memory)) record_use(owner->tensor);
   };
   attention_prepared(prepared, out.view, reinterpret_cast<float*>(log_sum_exp), how);
@@ -253,21 +254,22 @@ NB_MODULE(_openvc, module) {
   bind_prepared(module);
 
   // Work runs without the interpreter lock: other Python threads go on, and may call in here too.
-  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+  using WithoutLock = nb::call_guard<Unlocked>;
   module.def(
       "attention", &run_attention, "q"_a, "k"_a, "v"_a, "out"_a, "log_sum_exp"_a, "options"_a,
-      "threads"_a, "stream"_a, "allocate"_a.none(), Unlocked(),
+      "threads"_a, "stream"_a, "allocate"_a.none(), WithoutLock(),
       "Writes attention to `out`, and its LSE to the address `log_sum_exp` unless that is 0.");
   module.def("prepare", &run_prepare, "q"_a, "k"_a, "v"_a, "repair_budget"_a.none(), "options"_a,
-             "with_log_sum_exp"_a, "threads"_a, "stream"_a, "allocate"_a.none(), Unlocked(),
+             "with_log_sum_exp"_a, "threads"_a, "stream"_a, "allocate"_a.none(), WithoutLock(),
              "Quantises Q, K and V.");
   module.def("attention_prepared", &run_attention_prepared, "prepared"_a, "out"_a, "log_sum_exp"_a,
-             "threads"_a, "stream"_a, "record_use"_a, Unlocked(), "Attention on quantised inputs.");
+             "threads"_a, "stream"_a, "record_use"_a, WithoutLock(),
+             "Attention on quantised inputs.");
   module.def("exact_attention", &run_exact_attention, "q"_a, "k"_a, "v"_a, "rows"_a, "out"_a,
-             "log_sum_exp"_a, "options"_a, "threads"_a, Unlocked(),
+             "log_sum_exp"_a, "options"_a, "threads"_a, WithoutLock(),
              "Exact attention in float64 for the queries `rows`.");
   module.def("info", &build_info, "Version, backends and last dispatch of this build.");
-  module.def("is_supported", &run_is_supported, "q"_a, "k"_a, "v"_a, "options"_a, Unlocked(),
+  module.def("is_supported", &run_is_supported, "q"_a, "k"_a, "v"_a, "options"_a, WithoutLock(),
              "Whether attention() would run, and if not, why.");
 
   keep_import(module);

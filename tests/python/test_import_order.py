@@ -118,6 +118,12 @@ ORDERS = {
         "builtins.last = Last(); sys.last = Last(); print('ok')",
         "ok",
     ),
+    "a thread at exit": (
+        "import threading, open_vc_attn; kept = use(open_vc_attn)\n"
+        "def work():\n    while True: open_vc_attn.attention_fp8(kept)\n"
+        "threading.Thread(target=work, daemon=True).start(); print('ok')",
+        "ok",
+    ),
     "fork, then use": (
         "import open_vc_attn; kept = use(open_vc_attn); child = os.fork()\n"
         "if child == 0:\n    use(open_vc_attn); open_vc_attn.attention_fp8(kept); sys.exit(0)\n"
