@@ -96,7 +96,7 @@ class Arrays(ABC):
         """
         return 0, None
 
-    def record_use(self, memory: Any) -> None:
+    def record_use(self, memory: Any) -> None:  # noqa: B027 - only devices with streams need it
         """Device memory of execution() is about to be used on the stream that is current now.
 
         Called where that is another stream than the one that the memory was allocated for.
