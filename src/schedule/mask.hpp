@@ -5,7 +5,7 @@
 
 #include "schedule/problem.hpp"
 
-// Which scores take part in the softmax. One predicate and its summaries; every backend asks these.
+// Which scores take part in the softmax. Every backend asks these.
 namespace openvc::schedule {
 
 /// Number of leading keys that a query sees. Causal masks are aligned to the bottom right: the last
@@ -14,10 +14,6 @@ OPENVC_HD constexpr std::int64_t visible_keys(const Problem& p, std::int64_t que
   if (p.mask == Mask::none) return p.keys;
   const std::int64_t visible = query + 1 + (p.keys - p.queries);
   return visible < 0 ? 0 : (visible < p.keys ? visible : p.keys);
-}
-
-OPENVC_HD constexpr bool is_visible(const Problem& p, std::int64_t query, std::int64_t key) {
-  return key < visible_keys(p, query);
 }
 
 enum class TileClass : std::uint8_t { empty, partial, full };

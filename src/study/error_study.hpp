@@ -36,12 +36,11 @@ struct SourceErrors {
   double flushed_mass = 0.0;  ///< share of the softmax that ExpCast sets to zero, mean over rows
 };
 
-/// V residual repair of a share of the tokens, by two ways to choose them.
+/// V residual repair of a share of the tokens.
 struct BudgetErrors {
   double budget = 0.0;
   std::int64_t tokens = 0;
-  ErrorMeasure library_choice;
-  ErrorMeasure energy_choice;  ///< the tokens with the largest residual energy
+  ErrorMeasure error;
 };
 
 /// One head with other numeric options. `id` names an entry of StudyResult::variants.

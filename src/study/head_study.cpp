@@ -7,7 +7,6 @@
 
 #include "numerics/repair.hpp"
 #include "schedule/mask.hpp"
-#include "study/energy_repair.hpp"
 #include "study/reference_numerics.hpp"
 #include "study/tensors.hpp"
 
@@ -78,8 +77,7 @@ std::vector<double> row_errors(std::span<const double> output, std::span<const d
 
 struct HeadStudy::RepairSet {
   double budget = 0.0;
-  RepairRows library;
-  RepairRows energy;
+  RepairRows rows;
 };
 
 /// Measures of a few rows, to be merged in their order.
@@ -134,8 +132,7 @@ std::vector<HeadStudy::RepairSet> HeadStudy::prepare_repairs(
     const std::int64_t tokens =
         numerics::repair_row_count(budget, static_cast<std::int64_t>(values_.size()) / kHeadDim);
     if (tokens > 0) {
-      set.library = PreparedHead(inputs_, numerics_, tokens, pool_).decode_repair();
-      set.energy = repair_by_energy(decoded_, values_, tokens);
+      set.rows = PreparedHead(inputs_, numerics_, tokens, pool_).decode_repair();
     }
     sets.push_back(std::move(set));
   }
@@ -180,13 +177,10 @@ HeadStudy::TileResult HeadStudy::study_tile(std::int64_t first, std::int64_t cou
   for (const RepairSet& set : repairs) {
     BudgetErrors errors;
     errors.budget = set.budget;
-    errors.tokens = set.library.count;
+    errors.tokens = set.rows.count;
     std::vector<double> repaired = plain;
-    add_repair(cast, first, decoded_, set.library, repaired);
-    errors.library_choice.add(repaired, truth);
-    repaired = plain;
-    add_repair(cast, first, decoded_, set.energy, repaired);
-    errors.energy_choice.add(repaired, truth);
+    add_repair(cast, first, decoded_, set.rows, repaired);
+    errors.error.add(repaired, truth);
     tile.budgets.push_back(errors);
   }
   return tile;
@@ -218,8 +212,7 @@ HeadResult HeadStudy::run(std::span<const double> budgets, bool run_backend) {
     variance += tile.score_variance;
     rows_with_keys += tile.rows_with_keys;
     for (std::size_t i = 0; t > 0 && i < result.budgets.size(); ++i) {
-      result.budgets[i].library_choice.merge(tile.budgets[i].library_choice);
-      result.budgets[i].energy_choice.merge(tile.budgets[i].energy_choice);
+      result.budgets[i].error.merge(tile.budgets[i].error);
     }
   }
   if (rows_with_keys > 0) {

@@ -17,7 +17,7 @@ struct ReportHeader {
 };
 
 /// Raised whenever a field of the JSON form changes its name or meaning.
-inline constexpr int kReportSchemaVersion = 1;
+inline constexpr int kReportSchemaVersion = 2;
 
 /// JSON text. Numbers that are not finite become null.
 [[nodiscard]] std::string report_json(const StudyResult& study, const ReportHeader& header);

@@ -23,10 +23,10 @@ struct OptionRow {
 };
 
 std::vector<Svg::Point> curve(const std::vector<BudgetSummary>& budgets, const LinearScale& x,
-                              const LinearScale& y, HeadSpread BudgetSummary::*choice) {
+                              const LinearScale& y) {
   std::vector<Svg::Point> points;
   for (const BudgetSummary& budget : budgets) {
-    points.push_back({x(100 * budget.budget), y(100 * (budget.*choice).rms)});
+    points.push_back({x(100 * budget.budget), y(100 * budget.error.rms)});
   }
   return points;
 }
@@ -40,23 +40,17 @@ std::string budget_chart(const StudySummary& summary) {
   double largest_error = 0.0;
   for (const BudgetSummary& budget : summary.budgets) {
     largest_budget = std::max(largest_budget, budget.budget);
-    largest_error = std::max({largest_error, budget.library_choice.rms, budget.energy_choice.rms});
+    largest_error = std::max(largest_error, budget.error.rms);
   }
   const LinearScale y =
       draw_y_axis(svg, frame, 100 * largest_error, "relative L2 error, %, RMS over heads");
   const LinearScale x =
       draw_x_axis(svg, frame, 100 * largest_budget, "tokens whose V is repaired, %");
-  svg.polyline(curve(summary.budgets, x, y, &BudgetSummary::energy_choice), "curve theirs-line");
-  svg.polyline(curve(summary.budgets, x, y, &BudgetSummary::library_choice), "curve ours-line");
+  svg.polyline(curve(summary.budgets, x, y), "curve ours-line");
   for (const BudgetSummary& budget : summary.budgets) {
-    svg.diamond(x(100 * budget.budget), y(100 * budget.energy_choice.rms), 5,
-                {"reference",
-                 fmt::format("{} of the tokens, by residual energy: {}",
-                             exact_percent(budget.budget), percent(budget.energy_choice.rms))});
-    svg.circle(
-        x(100 * budget.budget), y(100 * budget.library_choice.rms), 4.5,
-        {"ours", fmt::format("{} of the tokens, this library's choice: {}",
-                             exact_percent(budget.budget), percent(budget.library_choice.rms))});
+    svg.circle(x(100 * budget.budget), y(100 * budget.error.rms), 4.5,
+               {"ours", fmt::format("{} of the tokens: {}", exact_percent(budget.budget),
+                                    percent(budget.error.rms))});
   }
   return svg.finish();
 }

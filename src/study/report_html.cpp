@@ -151,13 +151,12 @@ void add_sources(Page& page, const StudyResult& study, const StudySummary& summa
 void add_budget_table(Page& page, const StudySummary& summary) {
   page.add(
       "<div class=\"card scroll\"><table><thead><tr><th>repaired tokens</th><th>error</th>"
-      "<th>worst head</th><th>by energy</th><th>error removed</th></tr></thead><tbody>\n");
-  const double plain = summary.budgets.front().library_choice.rms;
+      "<th>worst head</th><th>error removed</th></tr></thead><tbody>\n");
+  const double plain = summary.budgets.front().error.rms;
   for (const BudgetSummary& budget : summary.budgets) {
-    const double removed = plain > 0.0 ? 1.0 - budget.library_choice.rms / plain : 0.0;
-    page.add("<tr><td>{}</td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{:.1f} %</td></tr>\n",
-             exact_percent(budget.budget), percent(budget.library_choice.rms),
-             percent(budget.library_choice.worst), percent(budget.energy_choice.rms),
+    const double removed = plain > 0.0 ? 1.0 - budget.error.rms / plain : 0.0;
+    page.add("<tr><td>{}</td><td><b>{}</b></td><td>{}</td><td>{:.1f} %</td></tr>\n",
+             exact_percent(budget.budget), percent(budget.error.rms), percent(budget.error.worst),
              100.0 * removed);
   }
   page.add("</tbody></table></div>\n");
@@ -178,11 +177,7 @@ void add_options(Page& page, const StudyResult& study, const StudySummary& summa
   if (repaired) {
     page.add("<div class=\"stack\">\n");
     page.figure(
-        "V residual repair",
-        "<ul class=\"legend\"><li><i class=\"key round k-ours\"></i>tokens chosen by this "
-        "library</li>"
-        "<li><i class=\"key diamond k-mark\"></i>by residual energy</li></ul>\n",
-        budget_chart(summary),
+        "V residual repair", "", budget_chart(summary),
         "Repair returns the rounding error of V for some tokens; it costs their share of main-loop "
         "work. A flat curve says that V is not what limits this input.");
     add_budget_table(page, summary);

@@ -78,9 +78,7 @@ Json summary_json(const StudyResult& study) {
   }
   json["budgets"] = Json::array();
   for (const BudgetSummary& budget : summary.budgets) {
-    json["budgets"].push_back({{"budget", budget.budget},
-                               {"library", to_json(budget.library_choice, study)},
-                               {"residual_energy", to_json(budget.energy_choice, study)}});
+    json["budgets"].push_back({{"budget", budget.budget}, {"error", to_json(budget.error, study)}});
   }
   json["variants"] = Json::array();
   for (std::size_t i = 0; i < study.variants.size(); ++i) {
@@ -108,10 +106,8 @@ Json head_json(const StudyResult& study, const HeadResult& head) {
   }
   json["budgets"] = Json::array();
   for (const BudgetErrors& budget : head.budgets) {
-    json["budgets"].push_back({{"budget", budget.budget},
-                               {"tokens", budget.tokens},
-                               {"library", to_json(budget.library_choice)},
-                               {"residual_energy", to_json(budget.energy_choice)}});
+    json["budgets"].push_back(
+        {{"budget", budget.budget}, {"tokens", budget.tokens}, {"error", to_json(budget.error)}});
   }
   json["variants"] = Json::object();
   for (std::size_t i = 0; i < study.variants.size(); ++i) {

@@ -88,7 +88,7 @@ text { font-size: 13px; fill: var(--ink); }
 .reference { fill: var(--mark); stroke: var(--card); stroke-width: 1.5; }
 .dot { fill: var(--card); stroke: var(--mark); stroke-width: 1.5; }
 .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
-.ours-line { stroke: var(--ours); } .theirs-line { stroke: var(--mark); stroke-dasharray: 4 4; stroke-width: 1.5; }
+.ours-line { stroke: var(--ours); }
 @media (max-width: 900px) {
   main { padding: 32px 20px 48px; }
   .grid, .hero { grid-template-columns: 1fr; }

@@ -66,12 +66,10 @@ void print_heads(Buffer& out, const StudyResult& study) {
 
 void print_budgets(Buffer& out, const StudySummary& summary) {
   if (summary.budgets.empty()) return;
-  print(out, "{:<28}{:>10}{:>10}   {}\n", "V repair, share of tokens", "RMS", "worst",
-        "chosen by residual energy: RMS");
+  print(out, "{:<28}{:>10}{:>10}\n", "V repair, share of tokens", "RMS", "worst");
   for (const BudgetSummary& budget : summary.budgets) {
-    print(out, "  {:<26}{:>10}{:>10}   {}\n", exact_percent(budget.budget),
-          percent(budget.library_choice.rms), percent(budget.library_choice.worst),
-          percent(budget.energy_choice.rms));
+    print(out, "  {:<26}{:>10}{:>10}\n", exact_percent(budget.budget), percent(budget.error.rms),
+          percent(budget.error.worst));
   }
   print(out, "\n");
 }

@@ -63,10 +63,7 @@ StudySummary summarize(const StudyResult& study) {
   for (std::size_t i = 0; i < study.results.front().budgets.size(); ++i) {
     summary.budgets.push_back(
         {study.results.front().budgets[i].budget,
-         spread(study,
-                [i](const HeadResult& h) { return h.budgets[i].library_choice.relative_l2(); }),
-         spread(study,
-                [i](const HeadResult& h) { return h.budgets[i].energy_choice.relative_l2(); })});
+         spread(study, [i](const HeadResult& h) { return h.budgets[i].error.relative_l2(); })});
   }
   for (std::size_t i = 0; i < study.variants.size(); ++i) {
     VariantSummary variant;

@@ -38,8 +38,7 @@ inline constexpr std::size_t kSourcesOfTotal = kSources.size() - 1;
 
 struct BudgetSummary {
   double budget = 0.0;
-  HeadSpread library_choice;
-  HeadSpread energy_choice;
+  HeadSpread error;
 };
 
 struct VariantSummary {

@@ -95,18 +95,4 @@ TensorView select_head(const TensorView& tensor, std::int64_t b, std::int64_t h)
   return head;
 }
 
-OwnedTensor to_float32(const TensorView& tensor) {
-  OwnedTensor copy(ElementType::float32, tensor.shape);
-  const auto channels = static_cast<std::size_t>(tensor.shape[kChannel]);
-  auto* target = reinterpret_cast<float*>(copy.bytes.data());
-  for (std::int64_t b = 0; b < tensor.shape[kBatch]; ++b) {
-    for (std::int64_t s = 0; s < tensor.shape[kSequence]; ++s) {
-      for (std::int64_t h = 0; h < tensor.shape[kHead]; ++h, target += channels) {
-        load_row(tensor, b, s, h, {target, channels});
-      }
-    }
-  }
-  return copy;
-}
-
 }  // namespace openvc::study

@@ -45,7 +45,4 @@ void load_row(const TensorView& tensor, std::int64_t b, std::int64_t s, std::int
 [[nodiscard]] TensorView select_head(const TensorView& tensor, std::int64_t b,
                                      std::int64_t h) noexcept;
 
-/// The same numbers as binary32.
-[[nodiscard]] OwnedTensor to_float32(const TensorView& tensor);
-
 }  // namespace openvc::study
