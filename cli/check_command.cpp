@@ -2,11 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "backend_check.hpp"
 #include "command.hpp"
 #include "input_options.hpp"
 #include "openvc/info.hpp"
@@ -24,7 +22,7 @@ struct CheckArguments {
 
 /// What was found on one device.
 struct TargetReport {
-  CheckTarget target;
+  study::CheckTarget target;
   std::vector<study::CheckResult> results;  // none for a device that no backend serves
 
   [[nodiscard]] std::size_t failed() const {
@@ -68,7 +66,7 @@ void print_summary(const std::vector<TargetReport>& reports, const CudaInfo& cud
   fmt::print("{} of {} checks passed\n", total - failed, total);
 }
 
-std::string device_text(const CheckTarget& target) {
+std::string device_text(const study::CheckTarget& target) {
   return target.device.type == DeviceType::cpu ? "cpu"
                                                : fmt::format("cuda:{}", target.device.index);
 }
@@ -99,16 +97,15 @@ std::string to_json(const std::vector<TargetReport>& reports, const Info& build,
                                 {"meaning", result.value.meaning}});
     }
   }
-  return json.dump(1);
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-TargetReport check_target(const CheckTarget& target, const study::SelfCheckOptions& options) {
+TargetReport check_target(const study::CheckTarget& target,
+                          const study::SelfCheckOptions& options) {
   TargetReport report{target, {}};
   if (!target.refusal.empty()) return report;
   if (options.finished) fmt::print("{}\n", target.label());
-  // The numerics and the shared parts of the library are those of the CPU.
-  if (target.device.type == DeviceType::cpu) report.results = study::run_self_check(options);
-  std::ranges::move(check_backend(target, options), std::back_inserter(report.results));
+  report.results = study::run_self_check(target, options);
   return report;
 }
 
@@ -118,7 +115,7 @@ int run_checks(const CheckArguments& arguments) {
   options.threads = arguments.threads;
   if (!arguments.as_json) options.finished = print_row;
   std::vector<TargetReport> reports;
-  for (const CheckTarget& target : check_targets()) {
+  for (const study::CheckTarget& target : study::check_targets()) {
     reports.push_back(check_target(target, options));
   }
   const bool passed =
