@@ -157,7 +157,7 @@ std::string to_json(const BenchArguments& arguments, const std::vector<Row>& row
 }
 
 int run_bench(const BenchArguments& arguments) {
-  require_writable(arguments.json);
+  require_outputs({{"--json", arguments.json}});
   std::vector<Row> rows;
   {
     ProgressMeter meter;

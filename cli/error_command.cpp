@@ -28,8 +28,9 @@ struct ErrorArguments {
 };
 
 int run_study(const ErrorArguments& arguments, const std::string& command) {
-  require_writable(arguments.json);
-  require_writable(arguments.html);
+  require_outputs({{"--json", arguments.json}, {"--html", arguments.html}},
+                  arguments.input.files());
+  if (arguments.input.only_check()) return kExitSuccess;
   const InputOptions::Input input = arguments.input.load(arguments.attention.threads());
   study::StudyOptions options;
   options.attention = arguments.attention.options(input.softmax_scale, input.causal);

@@ -110,14 +110,23 @@ constexpr const char* kMaskNote =
     "the recorded call had an attention mask, which is not stored and which this library does not "
     "offer; all numbers are of the call without it";
 
-/// What a capture says about itself, in one line.
-std::string describe(const io::Metadata& metadata) {
+/// What a capture says about itself, in one line: everything but what its call is computed with.
+std::string describe(io::Metadata metadata, const std::string& prefix) {
+  for (const char* key : {"softmax_scale", "causal", "masked", "layout"}) {
+    metadata.erase(key);
+    metadata.erase(prefix + key);
+  }
   std::string text;
+  const auto add = [&](const std::string& key, const std::string& value) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value);
+  };
   for (const char* key : {"model", "video", "layer", "step", "sigma", "grid"}) {
     const auto entry = metadata.find(key);
     if (entry == metadata.end()) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, entry->second);
+    add(entry->first, entry->second);
+    metadata.erase(entry);
   }
+  for (const auto& [key, value] : metadata) add(key, value);
   return text;
 }
 
@@ -176,6 +185,7 @@ void InputOptions::add_files(CLI::App& command) {
       ->check(file_path());
   // For a front end that converts files: messages and reports name what the user gave.
   command.add_option(std::string(kConvertedFrom), converted_from_)->expected(1, 3)->group("");
+  command.add_flag("--only-check", only_check_)->group("");
   command.add_option("--tensors", request_.prefix,
                      "text before the names q, k and v, for files with several sets");
   command.add_option("--q-name", request_.q, "name of the tensor Q")->capture_default_str();
@@ -212,6 +222,13 @@ void InputOptions::add_family(CLI::App& command) {
   add(command.add_option("--type", type_, "element type of a family"))
       ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
       ->capture_default_str();
+}
+
+std::vector<NamedPath> InputOptions::files() const {
+  std::vector<NamedPath> all;
+  for (const auto& path : converted_from_) all.push_back({std::string(kInput), path});
+  for (const auto& path : request_.files) all.push_back({std::string(kInput), path});
+  return all;
 }
 
 InputOptions::Input InputOptions::load(int threads) const {
@@ -253,12 +270,12 @@ InputOptions::Input InputOptions::load_files() const {
   input.capture = load_named(request);
   input.name = (converted_from_.empty() ? request.files : converted_from_).front().filename();
   if (!request.prefix.empty()) input.name += ", " + request.prefix + "*";
-  input.details = describe(input.capture.metadata);
+  input.details = describe(input.capture.metadata, request.prefix);
   input.softmax_scale = input.capture.softmax_scale;
   input.causal = input.capture.causal;
   if (input.capture.masked) {
     input.note = kMaskNote;
-    fmt::print(stderr, "open-vc-attn: warning: {}: {}\n", input.name, input.note);
+    warn(fmt::format("{}: {}", input.name, input.note));
   }
   return input;
 }
@@ -331,7 +348,13 @@ std::string quoted_command(const CLI::App& command) {
       const bool plain = value.find_first_not_of(
                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                              "_-./=,:+@%") == std::string::npos;
-      text += plain ? " " + value : " '" + value + "'";
+      if (plain && !value.empty()) {
+        text += " " + value;
+        continue;
+      }
+      std::string quoted = value;
+      replace_all(quoted, "'", R"('\'')");  // as shells want it
+      text += " '" + quoted + "'";
     }
   }
   return text;

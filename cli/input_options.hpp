@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "openvc/attention.hpp"
+#include "output.hpp"
 #include "study/capture.hpp"
 #include "study/tensors.hpp"
 
@@ -26,6 +27,12 @@ class InputOptions {
  public:
   void add_files(CLI::App& command);
   void add_family(CLI::App& command);
+
+  /// The files that are read, and those that they were converted from.
+  [[nodiscard]] std::vector<NamedPath> files() const;
+  /// Whether the command stops before it reads anything: a front end wants to know whether the
+  /// arguments are right before it converts files.
+  [[nodiscard]] bool only_check() const { return only_check_; }
 
   /// Tensors in memory, and what is known about them.
   struct Input {
@@ -54,6 +61,7 @@ class InputOptions {
 
   study::CaptureRequest request_;
   std::vector<std::filesystem::path> converted_from_;
+  bool only_check_ = false;
   std::vector<const CLI::Option*> family_details_;  // all that say more about --family
   std::string layout_;
   std::string family_;

@@ -38,7 +38,8 @@ std::vector<std::string> arguments(int argc, char** argv) {
 }
 
 int complain(std::string_view message, int status) {
-  fmt::print(stderr, "{}: {}\n", kProgram, message);
+  // If nobody can read it, the status still tells.
+  static_cast<void>(print_error(message));
   return status;
 }
 
@@ -63,7 +64,7 @@ int run(int argc, char** argv) {
                                          add_bench_command(program)};
   const std::vector<std::string> words = arguments(argc, argv);
   if (words.empty()) {
-    fmt::print(stderr, "{}", program.help());
+    std::fputs(program.help().c_str(), stderr);
     return kExitUsage;
   }
   require_known_command(commands, words.front());
@@ -107,8 +108,10 @@ int main(int argc, char** argv) {
   using namespace openvc::cli;
   end_cleanly_on_signals();
   try {
+    prepare_standard_streams();
     const int status = run(argc, argv);
     flush_standard_output();
+    require_warnings_shown();
     return status;
   } catch (const UsageError& error) {
     return complain(error.what(), kExitUsage);

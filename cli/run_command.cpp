@@ -126,7 +126,8 @@ void write_output(const RunArguments& arguments, const study::CapturedTensor& ou
 }
 
 int run_attention(const RunArguments& arguments) {
-  require_writable(arguments.output);
+  require_outputs({{"--output", arguments.output}}, arguments.input.files());
+  if (arguments.input.only_check()) return kExitSuccess;
   const int threads = arguments.attention.threads();
   const InputOptions::Input input = arguments.input.load(threads);
   const AttentionOptions options = arguments.attention.options(input.softmax_scale, input.causal);
@@ -158,6 +159,7 @@ int run_attention(const RunArguments& arguments) {
   fmt::print("{}: {} queries x {} keys x {} heads{}, {}\n", input.name, study::grouped(queries),
              study::grouped(input.k().shape[kSequence]), heads,
              batch > 1 ? fmt::format(", batch {}", batch) : "", element_name(out.type));
+  if (!input.details.empty()) fmt::print("Input: {}\n", study::printable(input.details));
   if (!input.note.empty()) fmt::print("Note: {}\n", input.note);
   fmt::print("Time: preparation {:.1f} ms, attention {:.1f} ms\n", 1e3 * prepare_seconds,
              1e3 * attention_seconds);

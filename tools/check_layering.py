@@ -48,7 +48,7 @@ RULES = {
     "include/openvc": Rule((), ("stddef.h", "stdint.h")),
     "src/numerics": Rule(("openvc/options.hpp",), ()),
     "src/schedule": Rule(("numerics/*", *VOCABULARY), ()),
-    "src/io": Rule(VOCABULARY, POSIX),
+    "src/io": Rule(VOCABULARY, (*POSIX, "nlohmann/*")),
     "src/cpu": Rule(("schedule/*", "numerics/*", *VOCABULARY), (*POSIX, "hwy/*")),
     "src/cuda/ptx": Rule((), CUDA),
     "src/cuda/device": Rule(("cuda/ptx/*", "schedule/*", "numerics/*"), ()),

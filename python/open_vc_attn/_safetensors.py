@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A minimal safetensors reader and writer that needs neither NumPy nor torch.
 
+Not the package ``safetensors``: this one adds no dependency, keeps files readable that hold types
+it does not know, refuses what hides data (repeated names, trailing bytes), and can refuse to
+overwrite.
+
 Format: 8 bytes of little-endian header length, a JSON header, tensor data. The header maps names to
 ``{"dtype", "shape", "data_offsets"}``, and ``__metadata__`` to a map of strings. Tensors follow
 each other without gaps.
@@ -26,6 +30,7 @@ ITEM_SIZES = {
     "I8": 1,
     "F8_E4M3": 1,
     "F8_E5M2": 1,
+    "F8_E8M0": 1,
     "I16": 2,
     "U16": 2,
     "F16": 2,
@@ -36,6 +41,7 @@ ITEM_SIZES = {
     "I64": 8,
     "U64": 8,
     "F64": 8,
+    "C64": 8,
 }
 """Bytes per element of the types that this module knows."""
 
@@ -45,6 +51,7 @@ _TYPES = {
     "int8": "I8",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
     "int16": "I16",
     "uint16": "U16",
     "float16": "F16",
@@ -55,6 +62,7 @@ _TYPES = {
     "int64": "I64",
     "uint64": "U64",
     "float64": "F64",
+    "complex64": "C64",
 }
 _NAMES = {stored: name for name, stored in _TYPES.items()}
 
@@ -70,7 +78,7 @@ _MAX_ELEMENTS = 2**60  # 8 bytes each: sizes fit 63 bits
 class StoredTensor(NamedTuple):
     """A tensor as a file holds it: C-contiguous, little-endian."""
 
-    dtype: str  # a key of ITEM_SIZES
+    dtype: str  # a key of ITEM_SIZES, else a type that this module does not know
     shape: tuple[int, ...]
     data: Any  # bytes-like
 
@@ -78,7 +86,7 @@ class StoredTensor(NamedTuple):
         """As a NumPy array; bfloat16 and the 8-bit floats need the package ml_dtypes."""
         import numpy
 
-        name = _NAMES[self.dtype]
+        name = _known_name(self.dtype)
         if not hasattr(numpy, name):
             import ml_dtypes
 
@@ -89,9 +97,12 @@ class StoredTensor(NamedTuple):
         """As a torch tensor that owns a copy."""
         import torch
 
+        dtype = getattr(torch, _known_name(self.dtype), None)
+        if dtype is None:
+            raise TypeError(f"this version of torch has no element type {self.dtype}")
         if not math.prod(self.shape):
-            return torch.empty(self.shape, dtype=getattr(torch, _NAMES[self.dtype]))
-        flat = torch.frombuffer(bytearray(self.data), dtype=getattr(torch, _NAMES[self.dtype]))
+            return torch.empty(self.shape, dtype=dtype)
+        flat = torch.frombuffer(bytearray(self.data), dtype=dtype)
         return flat.reshape(self.shape)
 
 
@@ -126,13 +137,20 @@ def save(
 
     Raises:
         TypeError: a tensor of an unknown kind or element type.
+        ValueError: a name or text that UTF-8 cannot encode.
         FileExistsError: without `overwrite`, if the file exists.
         OSError: the file cannot be written; nothing is left behind.
     """
+    write_atomically(Path(path), chunks(tensors, metadata), overwrite=overwrite)
+
+
+def chunks(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> list[Any]:
+    """The bytes of a file that save() would write, in parts."""
     header: dict[str, Any] = {}
     if metadata:
         header[_METADATA] = dict(metadata)
-    chunks, offset = [], 0
+    data: list[Any] = []
+    offset = 0
     for name, tensor in tensors.items():
         entry = tensor if isinstance(tensor, StoredTensor) else stored(tensor)
         end = offset + len(entry.data)
@@ -141,18 +159,18 @@ def save(
             "shape": list(entry.shape),
             "data_offsets": [offset, end],
         }
-        chunks.append(entry.data)
+        data.append(entry.data)
         offset = end
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _HEADER_ALIGNMENT)
-    write_atomically(Path(path), [_LENGTH.pack(len(text)), text, *chunks], overwrite=overwrite)
+    return [_LENGTH.pack(len(text)), text, *data]
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """All tensors of a file, and its metadata.
 
     Raises:
-        ValueError: the file is not well-formed; the text says where.
+        ValueError: the file is not a well-formed safetensors file; the text says where.
         OSError: the file cannot be read.
     """
     content = memoryview(Path(path).read_bytes())
@@ -165,6 +183,8 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[st
     try:
         text = str(content[_LENGTH.size : start], "utf-8")
         header = json.loads(text, object_pairs_hook=_object)
+        # Escapes can spell half a surrogate pair, which is no text.
+        json.dumps(header, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: the header is not JSON ({error})") from None
     if not isinstance(header, dict):
@@ -244,6 +264,12 @@ def _check_coverage(path: Any, header: dict[str, Any], data_bytes: int) -> None:
         )
 
 
+def _known_name(dtype: str) -> str:
+    if dtype not in _NAMES:
+        raise TypeError(f"the element type {dtype!r} is not known here; known are {', '.join(_NAMES)}")
+    return _NAMES[dtype]
+
+
 def _stored_type(name: str) -> str:
     if name not in _TYPES:
         raise TypeError(f"safetensors files have no element type {name}")
@@ -259,8 +285,8 @@ def _entry(where: str, entry: Any, data: memoryview) -> StoredTensor:
         raise ValueError(f"{where}: the entry may have {', '.join(_ENTRY_KEYS)} only")
     if not (isinstance(entry["shape"], list) and isinstance(entry["data_offsets"], list)):
         raise ValueError(f"{where}: shape and data_offsets must be arrays")
-    if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
-        raise ValueError(f"{where}: unknown element type {dtype!r}")
+    if not isinstance(dtype, str):
+        raise ValueError(f"{where}: dtype must be a string")
     if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
         raise ValueError(f"{where}: sizes and offsets must be integers >= 0")
     if not begin <= end <= len(data):
@@ -268,6 +294,7 @@ def _entry(where: str, entry: Any, data: memoryview) -> StoredTensor:
     # A dimension of 0 must not hide the others, which strides are made of.
     if len(shape) > _MAX_RANK or math.prod(max(n, 1) for n in shape) > _MAX_ELEMENTS:
         raise ValueError(f"{where}: no tensor has a shape like {list(shape)[:_MAX_RANK]}")
-    if end - begin != math.prod(shape) * ITEM_SIZES[dtype]:
+    # How many bytes an element of an unknown type has, nobody can tell.
+    if dtype in ITEM_SIZES and end - begin != math.prod(shape) * ITEM_SIZES[dtype]:
         raise ValueError(f"{where}: shape {list(shape)} of {dtype} does not fill its bytes")
     return StoredTensor(dtype, shape, data[begin:end])

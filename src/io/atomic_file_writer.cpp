@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "io/file_error.hpp"
+#include "io/file_identity.hpp"
 
 namespace openvc::io {
 namespace {
@@ -29,10 +30,9 @@ std::filesystem::path writable_target(const std::filesystem::path& path) {
                      .expected = "a regular file or a path that does not exist",
                      .advice = "Give the path of the file to write."});
   }
+  // A link stays one: what it leads to is replaced.
   if (!std::filesystem::is_symlink(std::filesystem::symlink_status(path, error))) return path;
-  std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
-  if (error) throw_system_failure(FileErrorReason::cannot_write, path, "follow it", error.value());
-  return resolved;
+  return follow_links(path);
 }
 
 std::filesystem::path temporary_path(const std::filesystem::path& target) {

@@ -28,8 +28,4 @@ struct NpyOptions {
                                            const std::filesystem::path& path,
                                            const NpyOptions& options = {});
 
-/// Writes `entry` as a .npy file of version 1, replacing `path` only when all is written. The name
-/// is not stored. 8-bit floats are refused, because the format cannot name them.
-void write_npy(const std::filesystem::path& path, const TensorEntry& entry);
-
 }  // namespace openvc::io

@@ -12,7 +12,4 @@ inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
 inline constexpr std::size_t kNpyVersionOffset = kNpyMagic.size();
 inline constexpr std::size_t kNpyLengthOffset = kNpyVersionOffset + 2;
 
-/// The data starts at a multiple of this, which suits every vector load.
-inline constexpr std::size_t kNpyDataAlignment = 64;
-
 }  // namespace openvc::io

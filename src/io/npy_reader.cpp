@@ -221,7 +221,11 @@ StoredType parse_descr(const std::string& descr, const NpyOptions& options,
     problem.found = "big-endian elements of type " + quote_for_message(descr);
     problem.advice = "Swap them: numpy.save(path, array.astype(array.dtype.newbyteorder('<'))).";
   } else if (descr == "<V1" || descr == "|V1") {
-    problem.advice = "An 8-bit float is saved as 'V1' whatever its format: use safetensors for it.";
+    problem.advice =
+        "An 8-bit float is saved as 'V1' whatever its format. Convert it before it is saved: "
+        "numpy.save(path, array.astype(numpy.float32)).";
+  } else if (descr.find_first_of("USMmV") == 1) {
+    problem.advice = "These are no numbers that can be converted: save an array of numbers.";
   }
   throw FileError(FileErrorReason::unsupported, path, problem);
 }

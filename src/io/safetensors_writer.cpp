@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "io/atomic_file_writer.hpp"
 #include "io/file_error.hpp"
-#include "io/json_reader.hpp"
 #include "io/little_endian.hpp"
 #include "io/safetensors.hpp"
-#include "io/utf8.hpp"
 
 namespace openvc::io {
 namespace {
@@ -25,8 +25,12 @@ constexpr std::size_t kDataAlignment = 8;
                    .advice = "Rename it before writing the file."});
 }
 
-void check_text(const std::filesystem::path& path, std::string_view role, std::string_view text) {
-  if (!is_valid_utf8(text)) {
+/// `text` as a JSON string with its quotes.
+std::string json_string(const std::filesystem::path& path, std::string_view role,
+                        std::string_view text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::type_error&) {
     refuse_text(path, "the " + std::string(role) + " " + quote_for_message(text), "valid UTF-8");
   }
 }
@@ -34,7 +38,6 @@ void check_text(const std::filesystem::path& path, std::string_view role, std::s
 void check_names(std::span<const TensorEntry> entries, const std::filesystem::path& path) {
   std::vector<std::string_view> names;
   for (const TensorEntry& entry : entries) {
-    check_text(path, "tensor name", entry.name);
     if (entry.name == kSafetensorsMetadataKey) {
       refuse_text(path, "the tensor name " + quote_for_message(entry.name),
                   "another name: this one marks the metadata");
@@ -53,18 +56,17 @@ void append_metadata(std::string& json, const Metadata& metadata,
                      const std::filesystem::path& path) {
   json += '{';
   for (bool first = true; const auto& [key, value] : metadata) {
-    check_text(path, "metadata key", key);
-    check_text(path, "metadata value", value);
     if (!std::exchange(first, false)) json += ',';
-    append_json_string(json, key);
+    json += json_string(path, "metadata key", key);
     json += ':';
-    append_json_string(json, value);
+    json += json_string(path, "metadata value", value);
   }
   json += '}';
 }
 
-void append_tensor(std::string& json, const TensorEntry& entry, std::uint64_t begin) {
-  append_json_string(json, entry.name);
+void append_tensor(std::string& json, const TensorEntry& entry, std::uint64_t begin,
+                   const std::filesystem::path& path) {
+  json += json_string(path, "tensor name", entry.name);
   json += R"(:{"dtype":")";
   json += stored_type_info(entry.type).safetensors_name;
   json += R"(","shape":[)";
@@ -83,7 +85,7 @@ std::string encode_safetensors_header(std::span<const TensorEntry> entries,
   check_names(entries, path);
   std::string json = "{";
   if (!metadata.empty()) {
-    append_json_string(json, kSafetensorsMetadataKey);
+    json += json_string(path, "metadata key", kSafetensorsMetadataKey);
     json += ':';
     append_metadata(json, metadata, path);
   }
@@ -91,7 +93,7 @@ std::string encode_safetensors_header(std::span<const TensorEntry> entries,
   for (const TensorEntry& entry : entries) {
     check_writable(entry, path);
     if (json.size() > 1) json += ',';
-    append_tensor(json, entry, begin);
+    append_tensor(json, entry, begin, path);
     begin += entry.bytes.size();
   }
   json += '}';

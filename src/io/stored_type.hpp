@@ -31,6 +31,7 @@ enum class StoredType : std::uint8_t {
   float32,
   float64,
   complex64,
+  unknown,  // a type that this program does not know, of a tensor that nobody may need
 };
 
 /// Everything that the file formats know about an element type, in one row.
@@ -65,6 +66,7 @@ inline constexpr auto kStoredTypes = std::to_array<StoredTypeInfo>({
     {StoredType::float32, 4, "float32", "F32", "<f4"},
     {StoredType::float64, 8, "float64", "F64", "<f8"},
     {StoredType::complex64, 8, "complex64", "C64", "<c8"},
+    {StoredType::unknown, 1, "unknown", "", ""},  // the size is not known either
 });
 
 [[nodiscard]] constexpr bool stored_types_are_in_order() noexcept {

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "io/file_error.hpp"
-#include "openvc/status.hpp"
 
 namespace openvc::io {
 
@@ -27,8 +26,14 @@ std::optional<std::uint64_t> checked_byte_count(std::span<const std::int64_t> sh
 }
 
 void check_writable(const TensorEntry& entry, const std::filesystem::path& path) {
-  const std::string owner = "tensor " + quote_for_message(entry.name) + " of " +
-                            std::string(stored_name(entry.type)) + " " + shape_text(entry.shape);
+  const std::string owner = "tensor " + quote_for_message(entry.name) + " of " + type_text(entry) +
+                            " " + shape_text(entry.shape);
+  if (entry.type == StoredType::unknown) {
+    throw FileError(FileErrorReason::unsupported, path,
+                    {.found = owner,
+                     .expected = "a known element type",
+                     .advice = "Convert the tensor, or leave it out."});
+  }
   const std::optional<std::uint64_t> bytes = checked_byte_count(entry.shape, entry.type);
   if (entry.shape.size() > kMaxRank || !bytes) {
     throw FileError(FileErrorReason::unsupported, path,
@@ -56,15 +61,9 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return text + "]";
 }
 
-void throw_element_mismatch(const TensorEntry& entry, std::size_t requested_size) {
-  throw Error(ErrorCode::invalid_type,
-              "tensor " + quote_for_message(entry.name) + " holds " +
-                  std::string(stored_name(entry.type)) + " elements of " +
-                  std::to_string(stored_size(entry.type)) +
-                  " bytes, which cannot be copied into the requested elements of " +
-                  std::to_string(requested_size) +
-                  " bytes: ask for the same number type, or for the raw bits as an unsigned "
-                  "integer of the same size");
+std::string type_text(const TensorEntry& entry) {
+  return entry.type == StoredType::unknown ? quote_for_message(entry.unknown_type)
+                                           : std::string(stored_name(entry.type));
 }
 
 }  // namespace openvc::io

@@ -2,14 +2,13 @@
 #include "study/capture.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <string>
 #include <utility>
 
 #include "io/file_error.hpp"
 #include "io/tensor_file.hpp"
 #include "openvc/status.hpp"
+#include "study/stored_call.hpp"
 
 namespace openvc::study {
 namespace {
@@ -28,10 +27,9 @@ Found find_tensor(const std::vector<io::TensorFile>& files, const std::string& n
   }
   if (std::ranges::all_of(files, [](const io::TensorFile& file) { return is_npy(file.path()); })) {
     throw Error(ErrorCode::invalid_value,
-                "found " + std::to_string(files.size()) + " .npy file" +
-                    (files.size() == 1 ? "" : "s") + " (" + files.front().path().string() +
-                    (files.size() == 1 ? "" : ", ..") +
-                    "); expected three, in the order q, k, v. Such a file holds one tensor: give "
+                files.front().path().string() + (files.size() == 1 ? "" : ", ..") + ": found " +
+                    std::to_string(files.size()) + " .npy file" + (files.size() == 1 ? "" : "s") +
+                    "; expected three, in the order q, k, v. Such a file holds one tensor: give "
                     "one for each of Q, K and V.");
   }
   // The last file's message lists the names that it has.
@@ -55,19 +53,27 @@ std::vector<Found> find_all(const CaptureRequest& request,
   return found;
 }
 
+std::string conversion_advice(const io::TensorFile& file, const io::TensorEntry& entry) {
+  if (!is_npy(file.path())) {
+    return "Convert it before it is saved: x.to(torch.bfloat16), or name another tensor.";
+  }
+  const std::string conversion = "numpy.save(path, array.astype(numpy.float32)).";
+  return entry.type == io::StoredType::uint16
+             ? "If its numbers are the bits of bfloat16, say so with --uint16-as-bfloat16; else "
+               "convert them: " +
+                   conversion
+             : "Convert it: " + conversion;
+}
+
 CapturedTensor load_tensor(const Found& found, StoredLayout layout) {
   const io::TensorEntry& entry = *found.entry;
   const auto type = io::attention_element_type(entry.type);
   if (!type) {
-    throw io::FileError(
-        io::FileErrorReason::unsupported, found.file->path(),
-        {.found = "tensor " + io::quote_for_message(entry.name) + " of type " +
-                  std::string(io::stored_name(entry.type)),
-         .expected = "bfloat16, float16 or float32",
-         .advice = is_npy(found.file->path()) && entry.type == io::StoredType::uint16
-                       ? "If its numbers are the bits of bfloat16, say so with "
-                         "--uint16-as-bfloat16; else convert the tensor."
-                       : "Convert the tensor to one of these types."});
+    throw io::FileError(io::FileErrorReason::unsupported, found.file->path(),
+                        {.found = "tensor " + io::quote_for_message(entry.name) + " of type " +
+                                  io::type_text(entry),
+                         .expected = "bfloat16, float16 or float32",
+                         .advice = conversion_advice(*found.file, entry)});
   }
   const std::size_t rank = entry.shape.size();
   if (rank != 3 && rank != 4) {
@@ -92,51 +98,13 @@ CapturedTensor load_tensor(const Found& found, StoredLayout layout) {
   return tensor;
 }
 
-std::optional<std::string> metadata_value(const io::Metadata& metadata, const std::string& key) {
-  const auto entry = metadata.find(key);
-  if (entry == metadata.end()) return std::nullopt;
-  return entry->second;
-}
-
-std::optional<float> stored_softmax_scale(const io::TensorFile& file) {
-  const auto text = metadata_value(file.metadata(), "softmax_scale");
-  if (!text) return std::nullopt;
-  float scale = 0.0f;
-  const char* end = text->data() + text->size();
-  const auto [rest, failure] = std::from_chars(text->data(), end, scale);
-  if (failure != std::errc() || rest != end || !std::isfinite(scale) || !(scale > 0.0f)) {
-    throw io::FileError(io::FileErrorReason::malformed, file.path(),
-                        {.found = "the softmax_scale " + io::quote_for_message(*text),
-                         .expected = "a positive number",
-                         .advice = "Correct the metadata, or give the scale explicitly."});
-  }
-  return scale;
-}
-
-std::optional<bool> stored_flag(const io::TensorFile& file, const std::string& key) {
-  const auto text = metadata_value(file.metadata(), key);
-  if (!text) return std::nullopt;
-  if (*text == "true" || *text == "false") return *text == "true";
-  throw io::FileError(io::FileErrorReason::malformed, file.path(),
-                      {.found = "the metadata " + key + " " + io::quote_for_message(*text),
-                       .expected = "true or false",
-                       .advice = "Correct the metadata."});
-}
-
-StoredLayout stored_layout(const io::TensorFile& file) {
-  const auto text = metadata_value(file.metadata(), "layout");
-  if (!text || *text == "SHD" || *text == "BSHD") return StoredLayout::sequence_head;
-  if (*text == "HSD" || *text == "BHSD") return StoredLayout::head_sequence;
-  throw io::FileError(io::FileErrorReason::unsupported, file.path(),
-                      {.found = "the layout " + io::quote_for_message(*text),
-                       .expected = "SHD, BSHD, HSD or BHSD",
-                       .advice = "Correct the metadata, or give the layout explicitly."});
-}
-
 }  // namespace
 
 Capture load_capture(const CaptureRequest& request) {
-  if (request.files.empty()) throw Error(ErrorCode::invalid_value, "no input file was given");
+  if (request.files.empty()) {
+    throw Error(ErrorCode::invalid_value,
+                "files: found none; expected one to three. Give the files of q, k and v.");
+  }
   std::vector<io::TensorFile> files;
   files.reserve(request.files.size());
   for (const std::filesystem::path& path : request.files) {
@@ -145,11 +113,15 @@ Capture load_capture(const CaptureRequest& request) {
   }
   const std::vector<Found> found = find_all(request, files);
   Capture capture;
-  capture.metadata = found.front().file->metadata();
-  capture.layout = request.layout ? *request.layout : stored_layout(*found.front().file);
-  capture.softmax_scale = stored_softmax_scale(*found.front().file);
-  capture.causal = stored_flag(*found.front().file, "causal");
-  capture.masked = stored_flag(*found.front().file, "masked").value_or(false);
+  for (const io::TensorFile& file : files) {
+    // The first file that has a key keeps it: what the others say may only be free text.
+    capture.metadata.insert(file.metadata().begin(), file.metadata().end());
+  }
+  const StoredCall call = stored_call(files, request);
+  capture.layout = request.layout.value_or(call.layout.value_or(StoredLayout::sequence_head));
+  capture.softmax_scale = call.softmax_scale;
+  capture.causal = call.causal;
+  capture.masked = call.masked.value_or(false);
   capture.q = load_tensor(found[0], capture.layout);
   capture.k = load_tensor(found[1], capture.layout);
   capture.v = load_tensor(found[2], capture.layout);

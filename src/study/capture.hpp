@@ -28,7 +28,7 @@ struct CaptureRequest {
   std::string q = "q";
   std::string k = "k";
   std::string v = "v";
-  /// Taken from the metadata entry "layout" if empty, else [B, S, H, D].
+  /// Empty: as the files say, else [B, S, H, D].
   std::optional<StoredLayout> layout{};
   bool uint16_is_bfloat16 = false;
 };
@@ -51,14 +51,15 @@ struct Capture {
   CapturedTensor q;
   CapturedTensor k;
   CapturedTensor v;
-  std::optional<float> softmax_scale;  ///< from the metadata entry "softmax_scale"
-  std::optional<bool> causal;          ///< from the metadata entry "causal"
-  bool masked = false;  ///< metadata entry "masked": the call had a mask that is not stored
+  // What the files say about the call, see study/stored_call.hpp.
+  std::optional<float> softmax_scale;
+  std::optional<bool> causal;
+  bool masked = false;  ///< the call had a mask that is not stored
   StoredLayout layout = StoredLayout::sequence_head;
-  io::Metadata metadata;
+  io::Metadata metadata;  ///< of all files
 };
 
-/// Throws io::FileError or Error; the text names the file, the tensor and the way out.
+/// Throws io::FileError or Error; the text names the file, the tensor and what to do.
 [[nodiscard]] Capture load_capture(const CaptureRequest& request);
 
 }  // namespace openvc::study

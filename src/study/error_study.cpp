@@ -22,23 +22,26 @@ void validate(const TensorView& q, const TensorView& k, const TensorView& v,
     throw Error(ErrorCode::unsupported, support.reason);
   }
   if (q.device.type != DeviceType::cpu) {
-    throw Error(
-        ErrorCode::unsupported,
-        "q is on a CUDA device, but the error study runs on the CPU; copy the tensors there");
+    throw Error(ErrorCode::unsupported,
+                "q: found a tensor on a CUDA device; expected one in host memory, where the error "
+                "study runs. Copy q, k and v there.");
   }
   if (options.rows < 1) {
     throw Error(ErrorCode::invalid_value,
-                "rows is " + std::to_string(options.rows) + ", but at least one must be sampled");
+                "rows: found " + std::to_string(options.rows) +
+                    "; expected at least 1. Give the number of queries per head to measure.");
   }
   for (const double budget : options.budgets) {
     if (!(budget >= 0.0 && budget < 1.0)) {
       throw Error(ErrorCode::invalid_value,
-                  "budget is " + std::to_string(budget) +
-                      ", but must be a share of the tokens: 0 <= budget < 1");
+                  "budgets: found " + std::to_string(budget) +
+                      "; expected shares of the tokens, 0 <= x < 1. Give 0.01 for 1 %.");
     }
     if (budget > 0.0 && options.attention.mask != Mask::none) {
       throw Error(ErrorCode::unsupported,
-                  "V repair does not work with a causal mask; use the budget 0 alone");
+                  "budgets: found " + std::to_string(budget) +
+                      " with a causal mask; expected 0, since V repair needs a call without mask. "
+                      "Leave the budgets out, or the mask.");
     }
   }
 }

@@ -213,8 +213,9 @@ MakeSource find_maker(std::string_view name) {
   for (const Family& known : kFamilies) {
     names += (names.empty() ? "" : ", ") + std::string(known.name);
   }
-  throw Error(ErrorCode::invalid_value,
-              "family is '" + std::string(name) + "', which is not known; use one of " + names);
+  throw Error(ErrorCode::invalid_value, "family: found '" + std::string(name) +
+                                            "'; expected one of " + names +
+                                            ". Give one of these names.");
 }
 
 void fill_tensor(const RowSource& source, Role role, OwnedTensor& tensor, cpu::ThreadPool& pool) {
@@ -252,9 +253,9 @@ Tensors generate(std::string_view name, const FamilyShape& shape, ElementType ty
   for (const std::int64_t extent : {shape.batch, shape.queries, shape.keys, shape.heads}) {
     if (extent < 1) {
       throw Error(ErrorCode::invalid_value,
-                  "a family needs at least one batch entry, query, key "
-                  "and head, but got " +
-                      std::to_string(extent));
+                  "shape: found " + std::to_string(extent) +
+                      "; expected at least one batch entry, query, key and head. Give numbers "
+                      "from 1 on.");
     }
   }
   const auto source = make_source({shape, type, seed});

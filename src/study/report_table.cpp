@@ -95,8 +95,9 @@ std::string report_table(const StudyResult& study, const ReportHeader& header) {
   const StudySummary summary = summarize(study);
   Buffer out;
   print(out, "Attention error of {}\n  {}; {} queries per head against float64, in {:.1f} s\n\n",
-        header.source, shape_phrase(study, "x"), study.rows.size(), study.seconds);
-  if (!header.note.empty()) print(out, "Note: {}\n\n", header.note);
+        printable(header.source), shape_phrase(study, "x"), study.rows.size(), study.seconds);
+  if (!header.details.empty()) print(out, "Input: {}\n\n", printable(header.details));
+  if (!header.note.empty()) print(out, "Note: {}\n\n", printable(header.note));
   print_summary(out, study, summary);
   print_sources(out, study, summary);
   print_heads(out, study);

@@ -4,10 +4,49 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "numerics/contract.hpp"
 
 namespace openvc::study {
+namespace {
+
+bool is_control(unsigned char c) { return c < 0x20 || c == 0x7F; }
+
+/// Whether this character of two or three bytes is a control character (U+0080 to U+009F), or one
+/// of U+FFFE and U+FFFF, which XML forbids.
+bool is_forbidden(std::string_view text) {
+  if (text.size() == 2) return text[0] == '\xC2' && static_cast<unsigned char>(text[1]) < 0xA0;
+  return text == "\xEF\xBF\xBE" || text == "\xEF\xBF\xBF";
+}
+
+/// Bytes of the UTF-8 character that starts with this one.
+std::size_t character_size(unsigned char first) {
+  return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+}  // namespace
+
+std::string valid_text(std::string_view text) {
+  // The JSON writer has the check and the replacement.
+  using Json = nlohmann::json;
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace))
+      .get<std::string>();
+}
+
+std::string printable(std::string_view text) {
+  const std::string valid = valid_text(text);
+  std::string result;
+  for (std::size_t i = 0; i < valid.size();) {
+    const std::size_t size = character_size(static_cast<unsigned char>(valid[i]));
+    const std::string_view character = std::string_view(valid).substr(i, size);
+    const bool shown =
+        size == 1 ? !is_control(static_cast<unsigned char>(valid[i])) : !is_forbidden(character);
+    result += shown ? character : std::string_view(" ");
+    i += size;
+  }
+  return result;
+}
 
 std::string percent(double share) {
   const double value = 100.0 * share;

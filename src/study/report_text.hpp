@@ -11,6 +11,12 @@
 // Numbers and phrases as the reports print them.
 namespace openvc::study {
 
+/// `text` as valid UTF-8: what is not, in a file name say, becomes U+FFFD.
+[[nodiscard]] std::string valid_text(std::string_view text);
+
+/// The same, with spaces in the place of control characters and of what markup may not hold.
+[[nodiscard]] std::string printable(std::string_view text);
+
 /// A share in percent with three significant digits: "12.3 %", "0.0457 %".
 [[nodiscard]] std::string percent(double share);
 

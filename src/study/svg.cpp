@@ -7,6 +7,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "study/report_text.hpp"
+
 namespace openvc::study {
 namespace {
 
@@ -35,7 +37,7 @@ std::string_view anchor_name(Anchor anchor) {
 
 std::string escape_markup(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -49,9 +51,11 @@ std::string escape_markup(std::string_view text) {
       case '"':
         out += "&quot;";
         break;
+      case '\'':
+        out += "&#39;";
+        break;
       default:
-        // Control characters are not allowed in markup at all.
-        out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c;
+        out += c;
     }
   }
   return out;

@@ -9,10 +9,13 @@ import sys
 import time
 
 import pytest
+from program_runner import find_program
 
 from open_vc_attn import _safetensors, cli
 
-ECHO = '#!/bin/sh\nfor argument in "$@"; do echo "$argument"; done\n'
+# The wrapper asks the program whether arguments are right before it converts files.
+CHECK = '#!/bin/sh\ncase "$*" in *--only-check) exit 0;; esac\n'
+ECHO = CHECK + 'for argument in "$@"; do echo "$argument"; done\n'
 
 
 @pytest.fixture
@@ -99,11 +102,11 @@ def test_missing_program(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(cli, "_PROGRAM", tmp_path / "none")
     assert cli.run(["info"]) == 1
     captured = capsys.readouterr()
-    assert "built without the command line program" in captured.err and captured.out == ""
+    assert "found no program; expected it beside the extension" in captured.err and captured.out == ""
 
 
 PRINT_INPUT = (
-    '#!/bin/sh\nfor a in "$@"; do case $a in *.safetensors) '
+    CHECK + 'for a in "$@"; do case $a in *.safetensors|*/fd/*) '
     'a=${a#--input=}; cat "${a#-i}" > %s;; esac; done\n'
 )
 
@@ -198,24 +201,46 @@ def test_paths_with_an_equals_sign(program, tmp_path, torch):
     assert list(_safetensors.load(seen)[0]) == ["q"]
 
 
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda torch: torch.zeros(3, dtype=torch.complex64), "complex64"),
-        (lambda torch: torch.eye(3).to_sparse(), "torch.sparse_coo"),
-        (lambda torch: torch.zeros(3, device="meta"), "meta"),
-    ],
-)
-@pytest.mark.parametrize("form", ["dict", "tensor", "three files"])
-def test_tensors_that_no_file_can_hold(program, tmp_path, torch, capfd, make, words, form):
-    path, tensor = str(tmp_path / "x.pt"), make(torch)
-    torch.save({"q": tensor, "k": torch.zeros(3)} if form == "dict" else tensor, path)
+ODD_TENSORS = {
+    "complex128": lambda torch: torch.zeros(3, dtype=torch.complex128),
+    "sparse_coo": lambda torch: torch.eye(3).to_sparse(),
+    "sparse_csr": lambda torch: torch.eye(3).to_sparse_csr(),
+    "meta": lambda torch: torch.zeros(3, device="meta"),
+    "quint8": lambda torch: torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.quint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ODD_TENSORS)
+@pytest.mark.parametrize("form", ["tensor", "three files"])
+def test_tensors_that_no_file_can_hold(program, tmp_path, torch, capfd, kind, form):
+    path, tensor = str(tmp_path / "x.pt"), ODD_TENSORS[kind](torch)
+    torch.save(tensor, path)
     program(ECHO)
     assert cli.run(["run", "-i", *[path] * (3 if form == "three files" else 1)]) == 2
     captured = capfd.readouterr()
-    name = "x" if form == "tensor" else "q"
-    assert captured.err.startswith(f"open-vc-attn: {path}: tensor '{name}' cannot be converted: ")
-    assert words in captured.err and "Way out: " in captured.err and captured.out == ""
+    if "cannot load" not in captured.err:  # the kinds that torch itself does not load safely
+        name = "x" if form == "tensor" else "q"
+        assert captured.err.startswith(
+            f"open-vc-attn: {path}: found tensor '{name}' that cannot be converted ("
+        )
+        assert "torch.save(x.to_dense().to(torch.bfloat16), path)." in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["complex128", "sparse_coo", "sparse_csr", "meta"])
+def test_odd_tensors_that_nobody_asks_for(tmp_path, torch, capfd, kind, monkeypatch):
+    """They are refused by their type where somebody asks, and do not refuse the file."""
+    monkeypatch.setattr(cli, "_PROGRAM", find_program())
+    path, x = str(tmp_path / "x.pt"), torch.zeros(4, 2, 128)
+    torch.save({"q": x, "k": x, "v": x, "odd": ODD_TENSORS[kind](torch)}, path)
+    assert cli.run(["run", "-i", path]) == 0
+    capfd.readouterr()
+    assert cli.run(["run", "-i", path, "--q-name", "odd"]) == 1
+    message = capfd.readouterr().err
+    assert message.startswith(f"open-vc-attn: {path}: found tensor 'odd' of type '")
+    assert kind in message and "Convert it before it is saved" in message
 
 
 def test_no_space_for_the_conversion(program, tmp_path, torch, capfd, monkeypatch):
@@ -227,14 +252,15 @@ def test_no_space_for_the_conversion(program, tmp_path, torch, capfd, monkeypatc
     monkeypatch.setattr(_safetensors, "save", refuse)
     assert cli.run(["run", "-i", str(tmp_path / "x.pt")]) == 1
     captured = capfd.readouterr()
-    assert "No space left on device. Way out: set TMPDIR" in captured.err and captured.out == ""
+    assert "(No space left on device); expected space for 4 bytes. Set TMPDIR" in captured.err
+    assert captured.out == ""
 
 
 @pytest.mark.parametrize(
     "content, words",
     [
-        (Evil(), "torch cannot load it safely"),
-        ({"a": 1}, "holds no tensors"),
+        (Evil(), "that torch cannot load safely"),
+        ({"a": 1}, "found no tensors; expected q, k and v"),
         (3, "expected a tensor, a triple"),
         ([1, 2], "expected a tensor, a triple"),
     ],
@@ -254,4 +280,190 @@ def test_without_torch(program, tmp_path, monkeypatch, capsys):
     program(ECHO)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert cli.run(["run", "-i", str(tmp_path / "x.pt")]) == 2
-    assert "needs torch, which is not installed" in capsys.readouterr().err
+    assert "found a file of torch, which is not installed" in capsys.readouterr().err
+
+
+def scalars(torch):
+    import numpy
+
+    return {
+        "Python float": 0.5,
+        "Python int": 1,
+        "text": "0.5",
+        "0-d float32": torch.tensor(0.5),
+        "0-d float64": torch.tensor(0.5, dtype=torch.float64),
+        "0-d float16": torch.tensor(0.5, dtype=torch.float16),
+        "0-d bfloat16": torch.tensor(0.5, dtype=torch.bfloat16),
+        "0-d int64": torch.tensor(1),
+        "0-d int32": torch.tensor(1, dtype=torch.int32),
+        "1-d": torch.tensor([0.5]),
+        "numpy float64": numpy.float64(0.5),
+        "numpy float32": numpy.float32(0.5),
+        "numpy int64": numpy.int64(1),
+        "numpy 0-d array": numpy.array(0.5),
+    }
+
+
+def flags(torch):
+    import numpy
+
+    return {
+        "Python bool": True,
+        "Python int": 1,
+        "text": "true",
+        "0-d bool": torch.tensor(True),
+        "0-d uint8": torch.tensor(1, dtype=torch.uint8),
+        "0-d int64": torch.tensor(1),
+        "0-d float32": torch.tensor(1.0),
+        "numpy bool": numpy.bool_(True),
+        "numpy int64": numpy.int64(1),
+        "numpy 0-d array": numpy.array(True),
+    }
+
+
+def output_of_torch_file(tmp_path, torch, content, *arguments):
+    """What the program computes of q, k, v and these values."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(9, 1, 128, generator=generator) for _ in range(3))
+    path, target = tmp_path / "x.pt", tmp_path / "out.safetensors"
+    torch.save({"q": q, "k": k, "v": v, **content}, path)
+    status = cli.run(["run", "-i", str(path), "-o", str(target), *arguments])
+    return _safetensors.load(target)[0]["out"].torch() if status == 0 else status
+
+
+@pytest.mark.parametrize("prefix", ["", "block."])
+def test_scales_of_every_kind_are_honoured(tmp_path, torch, monkeypatch, capfd, prefix):
+    monkeypatch.setattr(cli, "_PROGRAM", find_program())
+    plain = output_of_torch_file(tmp_path, torch, {})
+    expected = {
+        value: output_of_torch_file(tmp_path, torch, {}, "--softmax-scale", str(value))
+        for value in (0.5, 1)
+    }
+    assert not torch.equal(plain, expected[0.5])
+    assert not torch.equal(expected[1], expected[0.5])
+    for name, value in scalars(torch).items():
+        found = output_of_torch_file(tmp_path, torch, {prefix + "softmax_scale": value})
+        if prefix:  # marks another call of the same file
+            assert torch.equal(found, plain), name
+        else:
+            assert torch.equal(found, expected[1 if "int" in name else 0.5]), name
+
+
+def test_flags_of_every_kind_are_honoured(tmp_path, torch, monkeypatch, capfd):
+    monkeypatch.setattr(cli, "_PROGRAM", find_program())
+    expected = output_of_torch_file(tmp_path, torch, {}, "--causal")
+    plain = output_of_torch_file(tmp_path, torch, {}, "--no-causal")
+    assert not torch.equal(plain, expected)
+    for name, value in flags(torch).items():
+        assert torch.equal(output_of_torch_file(tmp_path, torch, {"causal": value}), expected), name
+        overridden = output_of_torch_file(tmp_path, torch, {"causal": value}, "--no-causal")
+        assert torch.equal(overridden, plain), name
+
+
+REFUSED_VALUES = [
+    ({"softmax_scale": [0.5]}, "'softmax_scale' of type list; expected tensors, numbers and text"),
+    ({"softmax_scale": 1j}, "of type complex"),
+    ({"options": {"causal": True}}, "found 'options' of type dict"),
+    ({"causal": (True,)}, "found 'causal' of type tuple"),
+    ({1: "a", "1": "b"}, "found two keys that read '1'"),
+    ({"text": "\udcff"}, "is not valid Unicode"),
+    ({"softmax_scale": "fast"}, "softmax_scale = 'fast'; expected a number above 0"),
+    ({"softmax_scale": 0}, "softmax_scale = '0'; expected a number above 0"),
+    ({"softmax_scale": -0.5}, "softmax_scale = '-0.5'; expected a number above 0"),
+    ({"softmax_scale": float("nan")}, "softmax_scale = 'nan'; expected a number above 0"),
+    ({"softmax_scale": 1e-60}, "expected a number above 0 that float32 holds"),
+    ({"softmax_scale": True}, "softmax_scale = 'true'; expected a number above 0"),
+    ({"causal": "maybe"}, "causal = 'maybe'; expected true or false"),
+    ({"causal": 2}, "causal = '2'; expected true or false"),
+    ({"causal": 0.5}, "causal = '0.5'; expected true or false"),
+    ({"layout": "DSH"}, "layout = 'DSH'; expected SHD, BSHD, HSD or BHSD"),
+    ({"is_causal": True}, "the parameter 'is_causal' of attention; expected the name causal"),
+    ({"scale": 0.5}, "the parameter 'scale' of attention; expected the name softmax_scale"),
+    ({"dropout_p": 0.5}, "the parameter 'dropout_p' of attention; expected softmax_scale"),
+    ({"window_size": 5}, "This library does not offer it: leave it out of the file."),
+]
+
+
+@pytest.mark.parametrize("content, words", REFUSED_VALUES)
+def test_values_that_are_not_honoured_are_refused(
+    tmp_path, torch, monkeypatch, capfd, content, words
+):
+    monkeypatch.setattr(cli, "_PROGRAM", find_program())
+    assert output_of_torch_file(tmp_path, torch, content) in (1, 2)
+    captured = capfd.readouterr()
+    assert captured.err.startswith(f"open-vc-attn: {tmp_path}/x.pt: found ")
+    assert words in captured.err and captured.out == ""
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+@pytest.mark.parametrize("key", ["attn_mask", "mask", "softmax_scale", "causal"])
+def test_tensors_that_say_something_about_the_call(tmp_path, torch, monkeypatch, capfd, key):
+    monkeypatch.setattr(cli, "_PROGRAM", find_program())
+    assert output_of_torch_file(tmp_path, torch, {key: torch.zeros(9, 9)}) == 1
+    assert key in capfd.readouterr().err
+
+
+def test_free_text_is_shown(tmp_path, torch, monkeypatch, capfd):
+    monkeypatch.setattr(cli, "_PROGRAM", find_program())
+    content = {"prompt": "a cat", "model": "wan", "step": 3, "nothing": None}
+    output_of_torch_file(tmp_path, torch, content)
+    assert "Input: model wan, step 3, prompt a cat\n" in capfd.readouterr().out
+
+
+def test_conversion_without_a_folder_for_temporary_files(
+    program, tmp_path, torch, monkeypatch, capfd
+):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    source, seen = tmp_path / "x.pt", tmp_path / "seen"
+    torch.save({"q": torch.ones(2)}, source)
+    program(PRINT_INPUT % seen)
+    monkeypatch.setattr(cli._torch_files.tempfile, "TemporaryDirectory", refuse)
+    assert cli.run(["run", "-i", str(source)]) == 0
+    assert _safetensors.load(seen)[0]["q"].torch().tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["run", "-i", "x.safetensors"], ["check"], []])
+def test_nothing_is_written_without_a_conversion(program, arguments, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    program(ECHO)
+    monkeypatch.setattr(cli._torch_files.tempfile, "TemporaryDirectory", refuse)
+    assert cli.run(arguments) == 0
+
+
+def test_the_package_is_a_program():
+    result = subprocess.run(
+        [sys.executable, "-m", "open_vc_attn", "--version"], capture_output=True, text=True
+    )
+    if not cli._PROGRAM.is_file():
+        assert (result.returncode, result.stdout) == (1, "") and "found no program" in result.stderr
+    else:
+        import open_vc_attn
+
+        assert (result.returncode, result.stdout) == (0, open_vc_attn.__version__ + "\n")
+
+
+def test_the_program_lies_beside_the_extension(tmp_path, monkeypatch):
+    """An editable installation leaves the Python files in the source tree."""
+    from open_vc_attn import _openvc
+
+    monkeypatch.setattr(_openvc, "__file__", str(tmp_path / "_openvc.so"))
+    assert cli._find_program() == tmp_path / "bin" / "open-vc-attn"
+
+
+@pytest.mark.parametrize("stream", ["closed", "full"])
+def test_messages_of_the_wrapper_may_be_lost(tmp_path, stream):
+    code = (
+        "from pathlib import Path; from open_vc_attn import cli; "
+        f"cli._PROGRAM = Path({str(tmp_path)!r}) / 'none'; raise SystemExit(cli.run([]))"
+    )
+    redirection = {"closed": "2>&-", "full": "2>/dev/full"}[stream]
+    result = subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, code],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert (result.returncode, result.stdout) == (1, "")

@@ -81,10 +81,10 @@ def test_npy_bfloat16(copy_tensor_file, tmp_path, bfloat16):
         (numpy.zeros((2, 3), ">f4"), "newbyteorder('<')"),
         (numpy.zeros((2, 3), "f4", order="F"), "numpy.ascontiguousarray"),
         (numpy.zeros(2, [("a", "f4")]), "array['field']"),
-        (numpy.array(["text"]), "astype"),
+        (numpy.array(["text"]), "save an array of numbers"),
     ],
 )
-def test_npy_refusals_name_the_way_out(copy_tensor_file, tmp_path, array, advice):
+def test_npy_refusals_name_the_remedy(copy_tensor_file, tmp_path, array, advice):
     source = tmp_path / "source.npy"
     numpy.save(source, array)
     _, error = copy_tensor_file(source, ".npy")

@@ -116,10 +116,10 @@ def entry(dtype="F32", shape=(2,), offsets=(0, 8)):
         (file({}, length=2**63), "claims"),
         (file(b"{"), "not JSON"),
         (file(b"\xff\xfe"), "not JSON"),
-        (file([]), "no JSON object"),
+        (file([]), "not a JSON object"),
         (file({"a": 3}), "needs dtype"),
         (file({"a": {"dtype": "F32"}}), "needs dtype"),
-        (file(entry("F31"), bytes(8)), "unknown element type 'F31'"),
+        (file(entry("F31"), bytes(9)), "9 data bytes, but the last tensor ends at 8"),
         (file(entry(offsets=(0, 9)), bytes(8)), "lie outside the 8 data bytes"),
         (file(entry(offsets=(8, 0)), bytes(8)), "lie outside"),
         (file(entry(offsets=(-8, 0)), bytes(8)), "must be integers"),
@@ -132,7 +132,7 @@ def entry(dtype="F32", shape=(2,), offsets=(0, 8)):
         (file(entry(shape=(0, 2**62), offsets=(0, 0))), "no tensor has a shape"),
         (file(entry(shape=(1,) * 65, offsets=(0, 4)), bytes(4)), "no tensor has a shape"),
         (file(entry(shape={}, offsets=(0, 4)), bytes(4)), "must be arrays"),
-        (file(entry(dtype=[]), bytes(8)), "unknown element type"),
+        (file(entry(dtype=[]), bytes(8)), "dtype must be a string"),
         (file({"a": {**entry()["a"], "extra": 1}}, bytes(8)), "only"),
         (file(entry(), bytes(9)), "9 data bytes, but the last tensor ends at 8"),
         (file({}, bytes(1)), "1 data bytes, but the last tensor ends at 0"),
@@ -171,4 +171,6 @@ def test_damaged_files_never_crash(tmp_path_factory, data):
     except ValueError:
         return
     for tensor in tensors.values():
+        if tensor.dtype not in _safetensors.ITEM_SIZES:
+            continue
         assert len(tensor.data) == _safetensors.ITEM_SIZES[tensor.dtype] * numpy.prod(tensor.shape)

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <iostream>
 
-#include "io/npy.hpp"
 #include "io/safetensors.hpp"
 #include "io/tensor_file.hpp"
+#include "support/npy_writer.hpp"
 
 int main(int argc, char** argv) {
   if (argc != 3) {
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     const TensorFile file = TensorFile::open(argv[1]);
     const std::filesystem::path to = argv[2];
     if (to.extension() == ".npy") {
-      write_npy(to, file.entries().front());
+      testing::write_npy(to, file.entries().front());
     } else {
       write_safetensors(to, file.entries(), file.metadata());
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -12,8 +13,10 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "io/file_error.hpp"
+#include "io/tensor_entry.hpp"
 #include "unit/io/sample_files.hpp"
 
 namespace openvc::io::testing {
@@ -59,6 +62,18 @@ inline std::string read_text(const std::filesystem::path& path) {
   std::ostringstream text;
   text << stream.rdbuf();
   return text.str();
+}
+
+inline std::size_t element_count(const TensorEntry& entry) {
+  return entry.bytes.size() / stored_size(entry.type);
+}
+
+/// The elements of `entry`, which may be unaligned.
+template <class Element>
+std::vector<Element> elements_of(const TensorEntry& entry) {
+  std::vector<Element> elements(entry.bytes.size() / sizeof(Element));
+  std::memcpy(elements.data(), entry.bytes.data(), entry.bytes.size());
+  return elements;
 }
 
 /// What a call was refused with; shows as the message in test output.

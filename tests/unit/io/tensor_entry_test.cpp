@@ -61,58 +61,5 @@ TEST(ShapeText, ShortensLongShapes) {
   EXPECT_EQ(shape_text(std::vector<std::int64_t>(20, 1)), "[1, 1, 1, 1, 1, 1, 1, 1, ...]");
 }
 
-struct RawBfloat16 {
-  std::uint16_t bits;
-};
-
-TEST(CanHold, AcceptsTheSameNumbersAndRawBits) {
-  EXPECT_TRUE(can_hold<float>(StoredType::float32));
-  EXPECT_TRUE(can_hold<double>(StoredType::float64));
-  EXPECT_TRUE(can_hold<std::int32_t>(StoredType::int32));
-  EXPECT_TRUE(can_hold<std::uint32_t>(StoredType::float32));
-  EXPECT_TRUE(can_hold<std::uint16_t>(StoredType::bfloat16));
-  EXPECT_TRUE(can_hold<RawBfloat16>(StoredType::bfloat16));
-  EXPECT_TRUE(can_hold<std::byte>(StoredType::float8_e4m3));
-}
-
-TEST(CanHold, RefusesOtherNumbersOfTheSameSize) {
-  EXPECT_FALSE(can_hold<float>(StoredType::int32));
-  EXPECT_FALSE(can_hold<double>(StoredType::complex64));
-  EXPECT_FALSE(can_hold<std::int32_t>(StoredType::float32));
-  EXPECT_FALSE(can_hold<bool>(StoredType::boolean));
-}
-
-TEST(CanHold, RefusesOtherSizes) {
-  EXPECT_FALSE(can_hold<float>(StoredType::float64));
-  EXPECT_FALSE(can_hold<std::int32_t>(StoredType::int16));
-  EXPECT_FALSE(can_hold<std::uint16_t>(StoredType::float32));
-  EXPECT_FALSE(can_hold<RawBfloat16>(StoredType::uint8));
-}
-
-TEST(CopyElements, ReadsUnalignedBytes) {
-  const auto storage = testing::to_bytes(std::string("\xff\x01\x00\x02\x00\x03\x00", 7));
-  const TensorEntry entry{.name = "t",
-                          .type = StoredType::uint16,
-                          .shape = {3},
-                          .bytes = std::span(storage).subspan(1)};
-  EXPECT_EQ(copy_elements<std::uint16_t>(entry), (std::vector<std::uint16_t>{1, 2, 3}));
-}
-
-TEST(CopyElements, ReadsNothingFromAnEmptyTensor) {
-  const TensorEntry entry{.name = "t", .type = StoredType::float32, .shape = {0}, .bytes = {}};
-  EXPECT_TRUE(copy_elements<float>(entry).empty());
-}
-
-TEST(CopyElements, NamesTheTensorItCannotCopy) {
-  const TensorEntry entry{.name = "q", .type = StoredType::bfloat16, .shape = {0}, .bytes = {}};
-  try {
-    (void)copy_elements<float>(entry);
-    FAIL() << "copied";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_type);
-    EXPECT_NE(std::string(error.what()).find("tensor 'q' holds bfloat16"), std::string::npos);
-  }
-}
-
 }  // namespace
 }  // namespace openvc::io

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "io/safetensors.hpp"
+#include "support/npy_writer.hpp"
 #include "unit/io/content_invariants.hpp"
 #include "unit/io/io_test_support.hpp"
 
@@ -95,13 +96,13 @@ TEST(TensorFile, EntriesSurviveAMove) {
   const std::byte* address = source.at("b").bytes.data();
   const TensorFile moved = std::move(source);
   EXPECT_EQ(moved.at("b").bytes.data(), address);
-  EXPECT_EQ(copy_elements<std::uint16_t>(moved.at("b")), (std::vector<std::uint16_t>{0, 0}));
+  EXPECT_EQ(testing::elements_of<std::uint16_t>(moved.at("b")), (std::vector<std::uint16_t>{0, 0}));
 }
 
 TEST(TensorFile, PassesTheOptionsOn) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "bits.npy";
-  write_npy(path, {.name = "", .type = StoredType::uint16, .shape = {0}, .bytes = {}});
+  testing::write_npy(path, {.name = "", .type = StoredType::uint16, .shape = {0}, .bytes = {}});
   EXPECT_EQ(TensorFile::open(path).at("bits").type, StoredType::uint16);
   const TensorFileOptions options{.npy = {.uint16_is_bfloat16 = true}};
   EXPECT_EQ(TensorFile::open(path, options).at("bits").type, StoredType::bfloat16);

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "io/file_error.hpp"
-#include "io/npy.hpp"
 #include "io/safetensors.hpp"
 #include "openvc/status.hpp"
+#include "support/npy_writer.hpp"
 
 namespace openvc::study {
 namespace {
@@ -55,6 +55,12 @@ class CaptureTest : public testing::Test {
     io::write_safetensors(path, std::vector{q.entry, k.entry, v.entry}, metadata);
     return path;
   }
+
+  template <class Element>
+  std::filesystem::path write_with(const std::string& name, io::StoredType type,
+                                   const std::vector<Element>& elements,
+                                   const std::vector<std::int64_t>& shape,
+                                   const io::Metadata& metadata = {});
 
   std::filesystem::path folder_;
 };
@@ -113,9 +119,95 @@ TEST_F(CaptureTest, DamagedMetadataIsRefused) {
   EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"causal", "maybe"}})}}),
               HasSubstr("true or false"));
   EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"masked", "some"}})}}),
-              HasSubstr("masked 'some'"));
+              HasSubstr("masked = 'some'"));
   EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"layout", "DSH"}})}}),
               HasSubstr("SHD, BSHD, HSD or BHSD"));
+}
+
+/// q, k and v beside another tensor of `Element`, which the file calls `name`.
+template <class Element>
+std::filesystem::path CaptureTest::write_with(const std::string& name, io::StoredType type,
+                                              const std::vector<Element>& elements,
+                                              const std::vector<std::int64_t>& shape,
+                                              const io::Metadata& metadata) {
+  const Stored x = stored("q", {3, 2, 4}, 0.0f);
+  std::vector<io::TensorEntry> entries(4, x.entry);
+  entries[1].name = "k";
+  entries[2].name = "v";
+  entries[3] = {
+      .name = name, .type = type, .shape = shape, .bytes = std::as_bytes(std::span(elements))};
+  const std::filesystem::path path = folder_ / "file.safetensors";
+  io::write_safetensors(path, entries, metadata);
+  return path;
+}
+
+TEST_F(CaptureTest, TensorsOfOneNumberSayWhatMetadataSay) {
+  const auto scale_of = [](const std::filesystem::path& path) {
+    return load_capture({.files = {path}}).softmax_scale;
+  };
+  using io::StoredType;
+  const std::string name = "softmax_scale";
+  EXPECT_EQ(scale_of(write_with<float>(name, StoredType::float32, {0.1f}, {})), 0.1f);
+  EXPECT_EQ(scale_of(write_with<double>(name, StoredType::float64, {0.1}, {1})), 0.1f);
+  EXPECT_EQ(scale_of(write_with<std::int64_t>(name, StoredType::int64, {2}, {1, 1})), 2.0f);
+  EXPECT_EQ(scale_of(write_with<std::uint16_t>(name, StoredType::bfloat16, {0x3f00}, {})), 0.5f);
+  EXPECT_EQ(scale_of(write_with<std::uint16_t>(name, StoredType::float16, {0x3800}, {})), 0.5f);
+  const auto causal_of = [](const std::filesystem::path& path) {
+    return load_capture({.files = {path}}).causal;
+  };
+  for (const int number : {0, 1}) {
+    const auto value = static_cast<std::uint8_t>(number);
+    EXPECT_EQ(causal_of(write_with<std::uint8_t>("causal", StoredType::boolean, {value}, {})),
+              value == 1);
+    EXPECT_EQ(causal_of(write_with<std::uint8_t>("causal", StoredType::uint8, {value}, {})),
+              value == 1);
+    EXPECT_EQ(causal_of(write_with<float>("causal", StoredType::float32,
+                                          {static_cast<float>(value)}, {})),
+              value == 1);
+  }
+  EXPECT_TRUE(
+      load_capture({.files = {write_with<std::int32_t>("masked", StoredType::int32, {1}, {})}})
+          .masked);
+}
+
+TEST_F(CaptureTest, TensorsThatSayNothingClearAreRefused) {
+  using io::StoredType;
+  const auto refused = [&](const std::filesystem::path& path) {
+    return refusal({.files = {path}});
+  };
+  EXPECT_THAT(refused(write_with<float>("softmax_scale", StoredType::float32, {1, 2}, {2})),
+              HasSubstr("softmax_scale = 'float32 [2]'; expected a tensor of one number"));
+  EXPECT_THAT(refused(write_with<float>("softmax_scale", StoredType::float32, {}, {0})),
+              HasSubstr("expected a tensor of one number"));
+  EXPECT_THAT(refused(write_with<float>("softmax_scale", StoredType::float32, {-1}, {})),
+              HasSubstr("softmax_scale = '-1'; expected a number above 0"));
+  EXPECT_THAT(refused(write_with<std::uint8_t>("causal", StoredType::uint8, {2}, {})),
+              HasSubstr("causal = '2'; expected true or false"));
+  EXPECT_THAT(refused(write_with<float>("softmax_scale", StoredType::float32, {0.5f}, {},
+                                        {{"softmax_scale", "0.25"}})),
+              HasSubstr("softmax_scale = '0.5'; expected the '0.25' that was read before it"));
+}
+
+TEST_F(CaptureTest, ParametersUnderOtherNamesAreRefused) {
+  for (const char* key : {"scale", "is_causal", "attn_mask", "dropout_p", "window_size"}) {
+    EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{key, "1"}})}}),
+                HasSubstr("the parameter '" + std::string(key) + "' of attention"));
+    EXPECT_THAT(
+        refusal({.files = {write_with<float>(key, io::StoredType::float32, {1, 2, 3}, {3})}}),
+        HasSubstr("the parameter '" + std::string(key) + "' of attention"));
+    EXPECT_THAT(refusal({.files = {write("b.", {3, 2, 4}, {{"b." + std::string(key), "1"}})},
+                         .prefix = "b."}),
+                HasSubstr("of attention"));
+    // It belongs to another set of tensors.
+    EXPECT_EQ(refusal({.files = {write("b.", {3, 2, 4}, {{"c." + std::string(key), "1"}})},
+                       .prefix = "b."}),
+              "");
+  }
+}
+
+TEST_F(CaptureTest, WhatThePrefixMarksCountsMore) {
+  const auto path = write("b.", {3, 2, 4}, {{"softmax_scale", "0.5"}, {"b.softmax_scale", "0.25"}});
+  EXPECT_EQ(load_capture({.files = {path}, .prefix = "b."}).softmax_scale, 0.25f);
 }
 
 TEST_F(CaptureTest, PrefixAndNames) {
@@ -133,7 +225,7 @@ TEST_F(CaptureTest, ThreeNpyFilesInOrder) {
   float first = 0.0f;
   for (const char* name : {"a.npy", "b.npy", "c.npy"}) {
     paths.push_back(folder_ / name);
-    io::write_npy(paths.back(), stored("x", {3, 2, 4}, first).entry);
+    io::testing::write_npy(paths.back(), stored("x", {3, 2, 4}, first).entry);
     first += 100.0f;
   }
   const Capture capture = load_capture({.files = paths});
@@ -144,7 +236,7 @@ TEST_F(CaptureTest, ThreeNpyFilesInOrder) {
 
 TEST_F(CaptureTest, FewerNpyFilesAreRefused) {
   const std::filesystem::path path = folder_ / "q.npy";
-  io::write_npy(path, stored("x", {3, 2, 4}, 0.0f).entry);
+  io::testing::write_npy(path, stored("x", {3, 2, 4}, 0.0f).entry);
   EXPECT_THAT(refusal({.files = {path, path}}),
               testing::AllOf(HasSubstr("found 2 .npy files"), HasSubstr("expected three")));
   // By its name, one file may serve all three.
@@ -154,10 +246,10 @@ TEST_F(CaptureTest, FewerNpyFilesAreRefused) {
 TEST_F(CaptureTest, Uint16ArraysNameTheirOption) {
   const std::vector<std::uint16_t> bits(8);
   const std::filesystem::path path = folder_ / "bits.npy";
-  io::write_npy(path, {.name = "x",
-                       .type = io::StoredType::uint16,
-                       .shape = {1, 2, 4},
-                       .bytes = std::as_bytes(std::span(bits))});
+  io::testing::write_npy(path, {.name = "x",
+                                .type = io::StoredType::uint16,
+                                .shape = {1, 2, 4},
+                                .bytes = std::as_bytes(std::span(bits))});
   EXPECT_THAT(refusal({.files = {path, path, path}}), HasSubstr("--uint16-as-bfloat16"));
 }
 

@@ -49,6 +49,13 @@ TEST(Percent, KeepsThreeSignificantDigits) {
   EXPECT_EQ(percent(std::numeric_limits<double>::infinity()), "inf");
 }
 
+TEST(Printable, IsValidInMarkup) {
+  EXPECT_EQ(valid_text("caf\xc3\xa9 \xf0\x9f\x98\x80\n"), "caf\xc3\xa9 \xf0\x9f\x98\x80\n");
+  EXPECT_EQ(valid_text("\xff|\xc3"), "\xef\xbf\xbd|\xef\xbf\xbd");
+  EXPECT_EQ(printable("a\nb\x1b\x7f\xc2\x85\xef\xbf\xbe."), "a b    .");
+  EXPECT_EQ(printable("caf\xc3\xa9 \xc2\xa0\xef\xbf\xbd"), "caf\xc3\xa9 \xc2\xa0\xef\xbf\xbd");
+}
+
 TEST(Grouped, SeparatesThousands) {
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "io/atomic_file_writer.hpp"
 #include "io/file_error.hpp"
 #include "io/little_endian.hpp"
-#include "io/npy.hpp"
 #include "io/npy_format.hpp"
+#include "io/tensor_entry.hpp"
 
-namespace openvc::io {
-namespace {
+// The program only reads .npy files; tests need some to read.
+namespace openvc::io::testing {
 
-std::string encode_header(const TensorEntry& entry) {
+/// The data starts at a multiple of this, as NumPy has it.
+inline constexpr std::size_t kNpyDataAlignment = 64;
+
+inline std::string npy_header(const TensorEntry& entry) {
   std::string dictionary = "{'descr': '";
   dictionary += stored_type_info(entry.type).npy_name;
   dictionary += "', 'fortran_order': False, 'shape': (";
@@ -37,9 +43,9 @@ std::string encode_header(const TensorEntry& entry) {
   return header + dictionary;
 }
 
-}  // namespace
-
-void write_npy(const std::filesystem::path& path, const TensorEntry& entry) {
+/// Writes `entry` as a .npy file of version 1. 8-bit floats are refused, because the format cannot
+/// name them.
+inline void write_npy(const std::filesystem::path& path, const TensorEntry& entry) {
   check_writable(entry, path);
   if (stored_type_info(entry.type).npy_name.empty()) {
     throw FileError(FileErrorReason::unsupported, path,
@@ -48,9 +54,9 @@ void write_npy(const std::filesystem::path& path, const TensorEntry& entry) {
                      .advice = "Write a safetensors file, or convert the elements to float32."});
   }
   AtomicFileWriter file(path);
-  file.write(encode_header(entry));
+  file.write(npy_header(entry));
   file.write(entry.bytes);
   file.commit();
 }
 
-}  // namespace openvc::io
+}  // namespace openvc::io::testing
