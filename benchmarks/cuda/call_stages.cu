@@ -6,15 +6,12 @@
 //   call_stages [--shapes 2048x8,2048x24] [--steps 2]
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
-#include <string>
 #include <vector>
 
+#include "arguments.hpp"
 #include "cuda/device_data.cuh"
 #include "cuda/graph_timing.cuh"
 #include "cuda/host/check.hpp"
@@ -88,29 +85,17 @@ void run_shape(std::int64_t tokens, std::int64_t heads, int steps) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  std::string shapes =
-      "256x66,512x33,1024x16,2048x8,4096x4,512x8,1024x8,2048x16,2048x24,4096x8,4096x24,8192x8,"
-      "8192x24,16384x8,4096x56";
+int main(int count, char** words) {
+  std::vector<openvc::benchmarks::Shape> shapes = {
+      {256, 66},  {512, 33}, {1024, 16}, {2048, 8}, {4096, 4},  {512, 8},   {1024, 8}, {2048, 16},
+      {2048, 24}, {4096, 8}, {4096, 24}, {8192, 8}, {8192, 24}, {16384, 8}, {4096, 56}};
   int steps = 2;
-  for (int i = 1; i < count; i += 2) {
-    if (std::strcmp(arguments[i], "--shapes") == 0 && i + 1 < count) {
-      shapes = arguments[i + 1];
-    } else if (std::strcmp(arguments[i], "--steps") == 0 && i + 1 < count) {
-      steps = std::atoi(arguments[i + 1]);
-    } else {
-      std::fprintf(stderr, "call_stages: %s is not an option, or lacks its value\n", arguments[i]);
-      return 2;
-    }
-  }
+  openvc::benchmarks::Arguments arguments("call_stages");
+  arguments.shapes("--shapes", shapes);
+  arguments.one_of("--steps", {0, 1, 2, 4}, steps);
+  if (!arguments.parse(count, words)) return 2;
   try {
-    for (std::size_t begin = 0; begin < shapes.size();) {
-      const std::size_t end = std::min(shapes.find(',', begin), shapes.size());
-      const std::string shape = shapes.substr(begin, end - begin);
-      run_shape(std::atoll(shape.c_str()), std::atoll(shape.substr(shape.find('x') + 1).c_str()),
-                steps);
-      begin = end + 1;
-    }
+    for (const auto& [tokens, heads] : shapes) run_shape(tokens, heads, steps);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -11,13 +11,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "arguments.hpp"
 #include "cpu/prepare.hpp"
 #include "cuda/gpu_sample.cuh"
 #include "cuda/sm90/arguments.hpp"
@@ -284,51 +284,29 @@ void time_variant(const Variant& variant, const Prepared& prepared, const Output
   cudaEventDestroy(end);
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t start = 0;
-  while (start <= text.size()) {
-    const std::size_t comma = text.find(',', start);
-    parts.push_back(text.substr(start, comma - start));
-    if (comma == std::string::npos) break;
-    start = comma + 1;
-  }
-  return parts;
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int count, char** words) {
   double seconds = 1.0;
-  std::string shapes = "73472x7,32768x16", selected;
+  std::vector<openvc::benchmarks::Shape> shapes = {{73472, 7}, {32768, 16}};
+  const std::vector<Variant> all = all_variants();
+  std::vector<std::size_t> selected;
   bool checks = true;
   bool causal = false;
-  KeyOrder order = KeyOrder::mid_window;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view option = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (option == "--seconds" && has_value) {
-      seconds = std::atof(argv[++i]);
-    } else if (option == "--shapes" && has_value) {
-      shapes = argv[++i];
-    } else if (option == "--variants" && has_value) {
-      selected = argv[++i];
-    } else if (option == "--no-checks") {
-      checks = false;
-    } else if (option == "--causal") {
-      causal = true;
-    } else if (option == "--descending") {
-      order = KeyOrder::descending;
-    } else {
-      std::fprintf(stderr, "kernel_variants: %s is not an option, or lacks its value\n", argv[i]);
-      return 2;
-    }
-  }
-  const std::vector<Variant> all = all_variants();
+  bool descending = false;
+  openvc::benchmarks::Arguments arguments("kernel_variants");
+  arguments.above_zero("--seconds", seconds);
+  arguments.shapes("--shapes", shapes);
+  arguments.indices("--variants", all.size(), selected);
+  arguments.flag("--causal", causal);
+  arguments.flag("--descending", descending);
+  arguments.flag("--no-checks", checks, false);
+  if (!arguments.parse(count, words)) return 2;
+  const KeyOrder order = descending ? KeyOrder::descending : KeyOrder::mid_window;
   std::vector<Variant> variants = all;
   if (!selected.empty()) {
     variants.clear();
-    for (const auto& index : split(selected)) variants.push_back(all.at(std::stoul(index)));
+    for (const std::size_t index : selected) variants.push_back(all[index]);
   }
   const auto problem = [&](std::int64_t b, std::int64_t h, std::int64_t sq, std::int64_t sk) {
     return schedule::Problem{.batch = b, .heads = h, .queries = sq, .keys = sk, .key_order = order};
@@ -375,9 +353,7 @@ int main(int argc, char** argv) {
       }
     }
   }
-  for (const auto& shape : split(shapes)) {
-    if (shape.empty()) continue;
-    const std::int64_t s = std::stoll(shape), h = std::stoll(shape.substr(shape.find('x') + 1));
+  for (const auto& [s, h] : shapes) {
     for (const int steps : {0, 1, 2, 4}) {
       std::vector<Variant> chosen;
       const Mask mask = causal ? Mask::causal : Mask::none;
@@ -389,7 +365,8 @@ int main(int argc, char** argv) {
       timed.mask = mask;
       const Prepared prepared({.problem = timed, .max_extra_steps = steps, .log_sum_exp = false});
       const Output out(prepared.host.problem);
-      std::printf("%s%s, %d extra steps\n", shape.c_str(), causal ? " causal" : "", steps);
+      std::printf("%lldx%lld%s, %d extra steps\n", static_cast<long long>(s),
+                  static_cast<long long>(h), causal ? " causal" : "", steps);
       // Of a causal call, the scores that rows see count: half.
       const double share = causal ? 0.5 : 1.0;
       const double flops = share * 4.0 * static_cast<double>(s) * s * h * numerics::kHeadDim;

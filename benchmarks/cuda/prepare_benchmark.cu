@@ -10,13 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "arguments.hpp"
 #include "cuda/device_data.cuh"
 #include "cuda/graph_timing.cuh"
 #include "cuda/host/check.hpp"
@@ -74,9 +72,9 @@ double copy_bandwidth(const Buffer& flush) {
 }
 
 struct Options {
-  std::vector<std::pair<std::int64_t, std::int64_t>> shapes{{1024, 8},   {2048, 8},  {4096, 8},
-                                                            {4096, 24},  {4096, 56}, {32760, 7},
-                                                            {32760, 56}, {73397, 7}, {73397, 56}};
+  std::vector<openvc::benchmarks::Shape> shapes{{1024, 8},   {2048, 8},  {4096, 8},
+                                                {4096, 24},  {4096, 56}, {32760, 7},
+                                                {32760, 56}, {73397, 7}, {73397, 56}};
   int steps = 2;
   double repair = 0.0;
 };
@@ -132,46 +130,16 @@ void run_shape(std::int64_t tokens, std::int64_t heads, const Options& options, 
   std::fflush(stdout);
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-Options parse(int count, char** arguments) {
-  Options options;
-  for (int i = 1; i + 1 < count; i += 2) {
-    const std::string name = arguments[i];
-    const std::string value = arguments[i + 1];
-    if (name == "--shapes") {
-      options.shapes.clear();
-      for (const std::string& shape : split(value, ',')) {
-        const auto sizes = split(shape, 'x');
-        options.shapes.emplace_back(std::atoll(sizes.at(0).c_str()),
-                                    std::atoll(sizes.at(1).c_str()));
-      }
-    } else if (name == "--steps") {
-      options.steps = std::atoi(value.c_str());
-    } else if (name == "--repair") {
-      options.repair = std::atof(value.c_str());
-    } else {
-      std::fprintf(stderr, "unknown option %s\n", name.c_str());
-      std::exit(2);
-    }
-  }
-  return options;
-}
-
 }  // namespace
 
-int main(int count, char** arguments) {
+int main(int count, char** words) {
+  Options options;
+  openvc::benchmarks::Arguments arguments("prepare_benchmark");
+  arguments.shapes("--shapes", options.shapes);
+  arguments.one_of("--steps", {0, 1, 2, 4}, options.steps);
+  arguments.share("--repair", options.repair);
+  if (!arguments.parse(count, words)) return 2;
   try {
-    const Options options = parse(count, arguments);
     const Buffer flush(kFlushBytes);
     const double bandwidth = copy_bandwidth(flush);
     cudaDeviceProp properties{};

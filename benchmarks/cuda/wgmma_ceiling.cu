@@ -11,13 +11,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "arguments.hpp"
 #include "cuda/gpu_sample.cuh"
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
@@ -237,13 +236,11 @@ void run(double seconds) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int count, char** words) {
   double seconds = 1.0;
-  if (argc == 3 && std::strcmp(argv[1], "--seconds") == 0) seconds = std::atof(argv[2]);
-  if (!(seconds > 0.0) || (argc != 1 && argc != 3)) {
-    std::fprintf(stderr, "usage: wgmma_ceiling [--seconds <more than 0>]\n");
-    return 2;
-  }
+  openvc::benchmarks::Arguments arguments("wgmma_ceiling");
+  arguments.above_zero("--seconds", seconds);
+  if (!arguments.parse(count, words)) return 2;
   try {
     run(seconds);
   } catch (const std::exception& error) {

@@ -41,15 +41,27 @@ MICROSECONDS = 1e6
 OPERATOR_OPTIONS = _native_options.call_options(False, None, "mid_window", None)
 
 
+def at_least(smallest: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if number < smallest:
+            raise argparse.ArgumentTypeError(f"found {text}; expected a number from {smallest} on")
+        return number
+
+    return read
+
+
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
+    )
     default_device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=default_device)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[128, 512, 2048, 4096])
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--calls", type=int, default=50, help="between two synchronisations")
-    parser.add_argument("--batches", type=int, default=40, help="of which the median counts")
-    parser.add_argument("--threads", type=int, default=0, help="of CPU calls; 0 for all CPUs")
+    parser.add_argument("--tokens", type=at_least(1), nargs="+", default=[128, 512, 2048, 4096])
+    parser.add_argument("--heads", type=at_least(1), default=8)
+    parser.add_argument("--calls", type=at_least(1), default=50, help="between two synchronisations")
+    parser.add_argument("--batches", type=at_least(1), default=40, help="of which the median counts")
+    parser.add_argument("--threads", type=at_least(0), default=0, help="of CPU calls; 0 for all CPUs")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     return parser.parse_args()
 

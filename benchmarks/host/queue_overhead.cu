@@ -13,14 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "arguments.hpp"
 #include "cuda/host/check.hpp"
 #include "cuda/host/tensor_map.hpp"
 #include "openvc/attention.hpp"
@@ -150,32 +149,19 @@ void print_calls(std::int64_t tokens, std::int64_t heads, const Memory& scratch)
   print("attention_prepared()" + size, [&] { attention_prepared(prepared, out); });
 }
 
-std::vector<std::int64_t> numbers(const char* text) {
-  std::vector<std::int64_t> result;
-  for (char* end = nullptr; *text != '\0'; text = *end == ',' ? end + 1 : end) {
-    result.push_back(std::strtoll(text, &end, 10));
-    if (end == text || result.back() <= 0) return {};
-  }
-  return result;
-}
-
 }  // namespace
 
-int main(int count, char** arguments) {
+int main(int count, char** words) {
   std::vector<std::int64_t> tokens{128, 512, 2048, 4096};
-  std::vector<std::int64_t> heads{8};
-  for (int i = 1; i + 1 < count; i += 2) {
-    if (std::strcmp(arguments[i], "--tokens") == 0) tokens = numbers(arguments[i + 1]);
-    if (std::strcmp(arguments[i], "--heads") == 0) heads = numbers(arguments[i + 1]);
-  }
-  if (count % 2 == 0 || tokens.empty() || heads.size() != 1) {
-    std::fprintf(stderr, "usage: queue_overhead [--tokens N,N,...] [--heads N]\n");
-    return 2;
-  }
+  std::int64_t heads = 8;
+  openvc::benchmarks::Arguments arguments("queue_overhead");
+  arguments.counts("--tokens", tokens);
+  arguments.count("--heads", heads);
+  if (!arguments.parse(count, words)) return 2;
   try {
     const Memory scratch = device_memory(kScratchBytes);
     print_runtime_calls(scratch);
-    for (const std::int64_t length : tokens) print_calls(length, heads.front(), scratch);
+    for (const std::int64_t length : tokens) print_calls(length, heads, scratch);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
