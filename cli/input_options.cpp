@@ -38,6 +38,19 @@ CLI::Validator number_validator(std::string description, std::function<bool(doub
       "");
 }
 
+/// The parser itself would wrap negative numbers, and take the largest for all beyond it.
+CLI::Validator whole_number_of_64_bits() {
+  return CLI::Validator(
+      [](std::string& text) {
+        std::uint64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [rest, failure] = std::from_chars(text.data(), end, value);
+        if (failure == std::errc() && rest == end) return std::string();
+        return fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text);
+      },
+      "");
+}
+
 CLI::Validator positive_number() {
   return number_validator("a number above 0", [](double x) { return std::isfinite(x) && x > 0.0; });
 }
@@ -218,7 +231,9 @@ void InputOptions::add_family(CLI::App& command) {
   add(command.add_option("--batch", batch_, "batch entries of a family"))
       ->check(at_least_one())
       ->capture_default_str();
-  add(command.add_option("--seed", seed_, "seed of a family"))->capture_default_str();
+  add(command.add_option("--seed", seed_, "seed of a family"))
+      ->check(whole_number_of_64_bits())
+      ->capture_default_str();
   add(command.add_option("--type", type_, "element type of a family"))
       ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
       ->capture_default_str();

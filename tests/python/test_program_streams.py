@@ -138,6 +138,7 @@ ARGUMENTS = {
     "only dashes": ["--"],
     "huge command": [HUGE],
     "huge number": ["run", "--family", "gaussian", "--tokens", HUGE],
+    "huge seed": ["run", "--family", "gaussian", "--seed", HUGE],
     "huge path": ["run", "-i", "x" * 100_000],
     "huge output": ["run", "--family", "gaussian", "--tokens", "4", "-o", "x" * 100_000],
     "deep path": ["run", "-i", "a/" * 50_000],
