@@ -145,48 +145,9 @@ nb::list prepared_sections(const Prepared& prepared) {
   return copies;
 }
 
-nb::dict cuda_info(const CudaInfo& cuda) {
-  nb::list devices;
-  for (const CudaDeviceInfo& device : cuda.devices) {
-    nb::dict entry;
-    entry["index"] = device.index;
-    entry["name"] = device.name;
-    entry["compute_capability"] = device.compute_capability;
-    entry["backend"] = device.backend;
-    entry["refusal"] = device.refusal;
-    devices.append(entry);
-  }
-  nb::dict result;
-  result["images"] = cuda.images;
-  result["runtime"] = cuda.runtime;
-  result["driver"] = cuda.driver;
-  result["driver_package"] = cuda.driver_package;
-  result["devices"] = devices;
-  result["problem"] = cuda.problem;
-  return result;
-}
-
 nb::dict build_info() {
-  const Info all = info();
-  nb::list backends;
-  for (const BackendInfo& backend : all.backends) {
-    nb::dict entry;
-    entry["name"] = backend.name;
-    entry["device"] = backend.device;
-    entry["detail"] = backend.detail;
-    entry["run_on_hardware"] = backend.run_on_hardware;
-    backends.append(entry);
-  }
-  nb::dict result;
-  result["version"] = all.version;
-  result["contract_version"] = all.contract_version;
-  result["backends"] = backends;
-  result["cpu_simd_target"] = all.cpu_simd_target;
-  result["cpu_threads"] = all.cpu_threads;
-  result["cpu_threads_reason"] = all.cpu_threads_reason;
-  result["cuda"] = cuda_info(all.cuda);
-  result["last_dispatch"] = all.last_dispatch;
-  return result;
+  // The keys are those of the C and C++ interfaces and of the program.
+  return nb::cast<nb::dict>(nb::module_::import_("json").attr("loads")(info_json()));
 }
 
 PyObject* exception_type(ErrorCode code) {

@@ -66,7 +66,7 @@ Json to_json(const BackendInfo& backend) {
   return {{"name", backend.name},
           {"device", backend.device},
           {"detail", backend.detail},
-          {"status", backend.run_on_hardware ? "run on hardware" : "not yet run on hardware"}};
+          {"run_on_hardware", backend.run_on_hardware}};
 }
 
 Json to_json(const CudaDeviceInfo& device) {
