@@ -59,9 +59,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default=default_device)
     parser.add_argument("--tokens", type=at_least(1), nargs="+", default=[128, 512, 2048, 4096])
     parser.add_argument("--heads", type=at_least(1), default=8)
-    parser.add_argument("--calls", type=at_least(1), default=50, help="between two synchronisations")
-    parser.add_argument("--batches", type=at_least(1), default=40, help="of which the median counts")
-    parser.add_argument("--threads", type=at_least(0), default=0, help="of CPU calls; 0 for all CPUs")
+    parser.add_argument(
+        "--calls", type=at_least(1), default=50, help="between two synchronisations"
+    )
+    parser.add_argument(
+        "--batches", type=at_least(1), default=40, help="of which the median counts"
+    )
+    parser.add_argument(
+        "--threads", type=at_least(0), default=0, help="of CPU calls; 0 for all CPUs"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     return parser.parse_args()
 

@@ -266,7 +266,9 @@ def _check_coverage(path: Any, header: dict[str, Any], data_bytes: int) -> None:
 
 def _known_name(dtype: str) -> str:
     if dtype not in _NAMES:
-        raise TypeError(f"the element type {dtype!r} is not known here; known are {', '.join(_NAMES)}")
+        raise TypeError(
+            f"the element type {dtype!r} is not known here; known are {', '.join(_NAMES)}"
+        )
     return _NAMES[dtype]
 
 

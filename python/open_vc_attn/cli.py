@@ -7,6 +7,7 @@ converted for it into temporary ones.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -88,10 +89,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _complain(message: str, status: int) -> int:
     if sys.stderr is not None:
-        try:
+        with contextlib.suppress(OSError):  # the status still tells
             print(f"open-vc-attn: {message}", file=sys.stderr, flush=True)
-        except OSError:
-            pass  # the status still tells
     return status
 
 

@@ -102,7 +102,9 @@ def test_missing_program(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(cli, "_PROGRAM", tmp_path / "none")
     assert cli.run(["info"]) == 1
     captured = capsys.readouterr()
-    assert "found no program; expected it beside the extension" in captured.err and captured.out == ""
+    assert (
+        "found no program; expected it beside the extension" in captured.err and captured.out == ""
+    )
 
 
 PRINT_INPUT = (

@@ -20,7 +20,7 @@ NAMES = {
     "half a surrogate pair": b"\xed\xa0\x80.safetensors",
     "Latin-1": "é.safetensors".encode("latin-1"),
     "UTF-8": "é 猫 😀.safetensors".encode(),
-    "quotes": b"it's \"x\".safetensors",
+    "quotes": b'it\'s "x".safetensors',
     "newlines": b"a\nb\r\nc\t.safetensors",
     "control characters": b"\x01\x1b[2J\x7f.safetensors",
     "control characters beyond ASCII": "\x85\x9b.safetensors".encode(),
@@ -93,7 +93,7 @@ def test_reports_of_any_name(tmp_path, kind):
     text.close()
     assert text.open == []
     assert not any(
-        ord(c) < 32 and c != "\n" or 0x7F <= ord(c) < 0xA0 or ord(c) in (0xFFFE, 0xFFFF)
+        (ord(c) < 32 and c != "\n") or 0x7F <= ord(c) < 0xA0 or ord(c) in (0xFFFE, 0xFFFF)
         for c in page.decode("utf-8")
     )
     for plot in page.decode("utf-8").split("<svg")[1:]:
@@ -106,7 +106,7 @@ def test_reports_of_any_name(tmp_path, kind):
 
 
 def test_the_command_of_a_report_can_be_pasted(tmp_path):
-    name = "it's \"a\" $(x) b.safetensors"
+    name = 'it\'s "a" $(x) b.safetensors'
     write(tmp_path / name)
     _, _, data = study(tmp_path, name)
     command = json.loads(data)["command"]
