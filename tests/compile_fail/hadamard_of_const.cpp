@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The transform works in place: it must not take a row that somebody else owns.
-// expect: invalid conversion|cannot initialize
+// expect: no matching function for call to .hadamard
 #include "numerics/hadamard.hpp"
 
 #ifdef OPENVC_WRONG

@@ -65,7 +65,7 @@ TEST(Info, JsonHoldsWhatTheStructureHolds) {
   EXPECT_EQ(json.at("backends").at(0).at("name"), "cpu");
   EXPECT_EQ(json.at("backends").at(0).at("device"), "cpu");
   EXPECT_EQ(json.at("backends").at(0).at("detail"), all.backends[0].detail);
-  EXPECT_EQ(json.at("backends").at(0).at("status"), "run on hardware");
+  EXPECT_EQ(json.at("backends").at(0).at("run_on_hardware"), true);
   const auto& cuda = json.at("cuda");
   EXPECT_EQ(cuda.at("images"), nlohmann::json(all.cuda.images));
   EXPECT_EQ(cuda.at("runtime"), all.cuda.runtime);
