@@ -113,7 +113,8 @@ void run_attention_prepared(const Prepared& prepared, const Tensor& out, std::ui
   Execution how = execution(threads, stream);
   how.record_use = [record_use](const std::shared_ptr<std::byte>& memory) {
     const Locked lock;
-    if (const auto* owner = std::get_deleter<ReleaseTensor>(memory)) record_use(owner->tensor);
+    if (const auto* owner = std::get_deleter<ReleaseTensor>(memory))
+      record_use(nb::handle(owner->tensor));
   };
   attention_prepared(prepared, out.view, reinterpret_cast<float*>(log_sum_exp), how);
 }

@@ -324,5 +324,5 @@ def test_every_plan():
 
 def test_mixed_devices_are_refused():
     q, k, v = tensors(20)
-    with pytest.raises(ValueError, match="one device, not cuda:0, cpu, cuda:0"):
+    with pytest.raises(ValueError, match="devices cuda:0, cpu, cuda:0; expected one"):
         attention(q, k.cpu(), v)

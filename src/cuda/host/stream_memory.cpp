@@ -98,11 +98,17 @@ void StreamMemory::EventDelete::operator()(CUevent_st* event) const noexcept {
 StreamMemory::Place StreamMemory::place_of(void* stream) {
   const auto queue = static_cast<cudaStream_t>(stream);
   Place place;
-  check(cudaStreamGetId(queue, &place.stream), "identifying a stream");
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
   check(cudaStreamGetCaptureInfo(queue, &status, &id), "asking whether a stream is being captured");
-  if (status != cudaStreamCaptureStatusNone) place.capture = {true, id};
+  if (status != cudaStreamCaptureStatusNone) {
+    // A stream that is being captured has no id to be asked for. It cannot be destroyed either, so
+    // its handle tells it from the others of the capture, with which alone it is compared.
+    place.capture = {true, id};
+    place.stream = reinterpret_cast<std::uintptr_t>(stream);
+  } else {
+    check(cudaStreamGetId(queue, &place.stream), "identifying a stream");
+  }
   return place;
 }
 

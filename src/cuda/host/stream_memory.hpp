@@ -66,7 +66,8 @@ class StreamMemory {
     unsigned long long id = 0;
     bool operator==(const Capture&) const = default;
   };
-  /// A stream at one moment. Handles may be reused after a stream has been destroyed, ids are not.
+  /// A stream at one moment: its id, inside a capture its handle. Handles may be reused after a
+  /// stream has been destroyed, ids are not.
   struct Place {
     unsigned long long stream = 0;
     Capture capture;
