@@ -9,6 +9,11 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 # Static layers end up in the Python extension, which is a shared object.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
+# A shared openvc exports its public headers alone: they mark their declarations.
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
 # An import must work on machines without a GPU driver: the runtime is linked statically, nothing
 # links libcuda.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Installs the library with a CMake package, so that a project says find_package(openvc) and links
-# openvc::openvc. Wheels do not need it.
+# openvc::openvc; with the program. A wheel holds the same inside the Python package.
 include_guard(GLOBAL)
 include(CMakePackageConfigHelpers)
 
@@ -20,19 +20,23 @@ if(NOT BUILD_SHARED_LIBS)
     list(APPEND exported openvc_cuda_host ${kernel_libraries})
   endif()
 endif()
-install(TARGETS ${exported} EXPORT openvcTargets)
+install(TARGETS ${exported} EXPORT openvcTargets COMPONENT openvc)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/openvc" "${PROJECT_BINARY_DIR}/generated/openvc"
-        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
-install(EXPORT openvcTargets NAMESPACE openvc:: DESTINATION "${package_directory}")
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT openvc FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
+install(EXPORT openvcTargets NAMESPACE openvc:: DESTINATION "${package_directory}"
+        COMPONENT openvc)
 configure_package_config_file(
   "${CMAKE_CURRENT_LIST_DIR}/openvcConfig.cmake.in" "${PROJECT_BINARY_DIR}/openvcConfig.cmake"
   INSTALL_DESTINATION "${package_directory}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/openvcConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/openvcConfig.cmake"
-              "${PROJECT_BINARY_DIR}/openvcConfigVersion.cmake" DESTINATION "${package_directory}")
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
-        DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+              "${PROJECT_BINARY_DIR}/openvcConfigVersion.cmake" DESTINATION "${package_directory}"
+        COMPONENT openvc)
+if(NOT SKBUILD)  # a wheel has them in its metadata
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
+          DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT openvc)
+endif()
 if(TARGET open-vc-attn)
-  install(TARGETS open-vc-attn)
+  install(TARGETS open-vc-attn COMPONENT openvc)
 endif()

@@ -26,7 +26,7 @@
 // and element. Without it, a non-finite element makes its own (batch, head) of the output
 // non-finite and nothing else. On CUDA tensors such a call waits for the device, and throws an
 // Error while its stream is being captured into a graph.
-namespace openvc {
+namespace [[gnu::visibility("default")]] openvc {
 
 /// Quantised Q, K and V: the input of attention_prepared(). Immutable, cheap to copy, reusable by
 /// any number of threads. It does not refer to the tensors that it was made from.

@@ -5,7 +5,7 @@
 #include <vector>
 
 // What this build is and what ran: the answer to "did FP8 really run, and where?".
-namespace openvc {
+namespace [[gnu::visibility("default")]] openvc {
 
 struct BackendInfo {
   std::string name;              ///< "cpu", "sm90", ...

@@ -12,7 +12,7 @@
 
 // The bytes of prepared inputs, for tests and studies. Their layout follows the contract version
 // and may change with it; attention never needs it.
-namespace openvc {
+namespace [[gnu::visibility("default")]] openvc {
 
 /// One array of prepared inputs. Heads ("bh") count batch * heads + head.
 struct PreparedSection {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace openvc {
+namespace [[gnu::visibility("default")]] openvc {
 
 /// Why a call was refused or failed. The C ABI and the Python package map these one to one.
 enum class ErrorCode : int {

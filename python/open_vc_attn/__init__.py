@@ -17,6 +17,7 @@ from ._info import info
 from ._numerics import Numerics
 from ._openvc import version as __version__
 from ._options import HeadPlan, Support
+from ._paths import cmake_dir, include_dir
 from ._prepared import (
     PreparedFP8,
     attention_fp8,
@@ -40,8 +41,10 @@ __all__ = [
     "attention_fp8",
     "attention_v_repair",
     "capture",
+    "cmake_dir",
     "exact_attention",
     "get_num_threads",
+    "include_dir",
     "info",
     "is_supported",
     "load_capture",

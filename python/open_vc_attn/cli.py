@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import _openvc, _torch_files
+from . import _torch_files
+from ._paths import PROGRAM as _PROGRAM
 
 _READING_COMMANDS = ("run", "error")
 _ONLY_CHECK = "--only-check"  # an option that the program's help does not list
@@ -23,18 +24,6 @@ _ONLY_CHECK = "--only-check"  # an option that the program's help does not list
 _EXIT_FAILURE = 1
 _EXIT_USAGE = 2
 _EXIT_SIGNAL_BASE = 128  # shells report death by signal n as 128 + n
-
-
-def _find_program() -> Path:
-    """The program of this installation, whether it exists or not.
-
-    It lies beside the extension: in the folder of the package, except in an editable installation,
-    whose Python files stay in the source tree.
-    """
-    return Path(_openvc.__file__).parent / "bin" / "open-vc-attn"
-
-
-_PROGRAM = _find_program()
 
 
 def main() -> NoReturn:

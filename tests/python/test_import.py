@@ -108,18 +108,19 @@ def test_works_in_a_forked_child():
     assert result.stdout == "0\n", result.stderr
 
 
-def test_the_check_mode_names_the_first_non_finite_tensor():
+@pytest.mark.parametrize("bad", [("q",), ("k",), ("v",), ("k", "v"), ("q", "k", "v")])
+def test_the_check_mode_names_the_first_non_finite_tensor_and_element(bad):
     code = (
         "import numpy, open_vc_attn\n"
-        "x = numpy.ones((300, 2, 128), numpy.float32)\n"
-        "y = x.copy(); y[17, 1, 3] = numpy.nan\n"
-        "open_vc_attn.attention(x, y, x)"
+        "qkv = {name: numpy.ones((300, 2, 128), numpy.float32) for name in 'qkv'}\n"
+        f"for name in {bad}: qkv[name][17:, 1, 3] = numpy.nan\n"
+        "open_vc_attn.attention(**qkv)"
     )
     assert run(code).returncode == 0
     result = run(code, OPEN_VC_ATTN_CHECK="1")
     assert result.returncode == 1
     message = result.stderr.splitlines()[-1]
-    assert "k" in message and "17" in message
+    assert message.startswith(f"ValueError: {bad[0]}: element [0, 17, 1, 3] is not finite;")
 
 
 def test_info():

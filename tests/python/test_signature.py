@@ -18,9 +18,11 @@ SIGNATURES = {
     "attention_v_repair": "(prepared, *, return_lse=False)",
     "capture": "(module=None, /, *args, out, layers=None, steps=None, max_tokens=None, "
     "heads=None, **kwargs)",
+    "cmake_dir": "()",
     "exact_attention": "(q, k, v, rows=None, *, causal=False, softmax_scale=None, "
     "return_lse=False)",
     "get_num_threads": "()",
+    "include_dir": "()",
     "info": "()",
     "is_supported": "(q, k, v, *, " + OPTIONS.format("return_lse=False, ") + ")",
     "load_capture": "(path)",
