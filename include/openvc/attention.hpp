@@ -105,4 +105,4 @@ struct Support {
 Support is_supported(const TensorView& q, const TensorView& k, const TensorView& v,
                      const AttentionOptions& options = {});
 
-}  // namespace openvc
+}  // namespace gnu::visibility("default")]]openvc

@@ -50,4 +50,4 @@ Info info();
 /// info() as a JSON object.
 std::string info_json();
 
-}  // namespace openvc
+}  // namespace gnu::visibility("default")]]openvc

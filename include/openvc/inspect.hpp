@@ -35,4 +35,4 @@ std::shared_ptr<std::byte> copy_to_device(std::span<const std::byte> bytes, Devi
 /// A copy of bytes of a CUDA device. Waits for everything that is queued there.
 std::vector<std::byte> copy_to_host(const std::byte* bytes, std::size_t size, Device device);
 
-}  // namespace openvc
+}  // namespace gnu::visibility("default")]]openvc

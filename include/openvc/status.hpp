@@ -27,4 +27,4 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-}  // namespace openvc
+}  // namespace gnu::visibility("default")]]openvc
