@@ -26,7 +26,9 @@
 // and element. Without it, a non-finite element makes its own (batch, head) of the output
 // non-finite and nothing else. On CUDA tensors such a call waits for the device, and throws an
 // Error while its stream is being captured into a graph.
-namespace [[gnu::visibility("default")]] openvc {
+// What a shared library shows: the build hides everything else.
+#pragma GCC visibility push(default)
+namespace openvc {
 
 /// Quantised Q, K and V: the input of attention_prepared(). Immutable, cheap to copy, reusable by
 /// any number of threads. It does not refer to the tensors that it was made from.
@@ -105,4 +107,5 @@ struct Support {
 Support is_supported(const TensorView& q, const TensorView& k, const TensorView& v,
                      const AttentionOptions& options = {});
 
-}  // namespace gnu::visibility("default")]]openvc
+}  // namespace openvc
+#pragma GCC visibility pop

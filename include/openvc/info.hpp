@@ -5,7 +5,9 @@
 #include <vector>
 
 // What this build is and what ran: the answer to "did FP8 really run, and where?".
-namespace [[gnu::visibility("default")]] openvc {
+// What a shared library shows: the build hides everything else.
+#pragma GCC visibility push(default)
+namespace openvc {
 
 struct BackendInfo {
   std::string name;              ///< "cpu", "sm90", ...
@@ -50,4 +52,5 @@ Info info();
 /// info() as a JSON object.
 std::string info_json();
 
-}  // namespace gnu::visibility("default")]]openvc
+}  // namespace openvc
+#pragma GCC visibility pop

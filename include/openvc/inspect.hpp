@@ -12,7 +12,9 @@
 
 // The bytes of prepared inputs, for tests and studies. Their layout follows the contract version
 // and may change with it; attention never needs it.
-namespace [[gnu::visibility("default")]] openvc {
+// What a shared library shows: the build hides everything else.
+#pragma GCC visibility push(default)
+namespace openvc {
 
 /// One array of prepared inputs. Heads ("bh") count batch * heads + head.
 struct PreparedSection {
@@ -35,4 +37,5 @@ std::shared_ptr<std::byte> copy_to_device(std::span<const std::byte> bytes, Devi
 /// A copy of bytes of a CUDA device. Waits for everything that is queued there.
 std::vector<std::byte> copy_to_host(const std::byte* bytes, std::size_t size, Device device);
 
-}  // namespace gnu::visibility("default")]]openvc
+}  // namespace openvc
+#pragma GCC visibility pop

@@ -4,7 +4,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace [[gnu::visibility("default")]] openvc {
+// What a shared library shows: the build hides everything else.
+#pragma GCC visibility push(default)
+namespace openvc {
 
 /// Why a call was refused or failed. The C ABI and the Python package map these one to one.
 enum class ErrorCode : int {
@@ -27,4 +29,5 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-}  // namespace gnu::visibility("default")]]openvc
+}  // namespace openvc
+#pragma GCC visibility pop
