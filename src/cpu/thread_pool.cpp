@@ -32,6 +32,11 @@ using Clock = std::chrono::steady_clock;
 /// Python package takes the interpreter lock.
 constexpr auto kInterruptInterval = std::chrono::milliseconds(50);
 
+/// wait() of condition_variable is a symbol that libstdc++ has only since GCC 12, newer than the
+/// systems that wheels serve; waiting with a limit is compiled in. A wake-up without a reason is
+/// allowed for anyway.
+constexpr auto kLongWait = std::chrono::hours(1);
+
 /// Rounding to nearest and subnormals on, whatever the host program has set for its own threads:
 /// results must not depend on it.
 class DefaultFloatingPoint {
@@ -153,7 +158,7 @@ struct ThreadPool::State {
     const DefaultFloatingPoint environment;
     std::unique_lock lock(mutex);
     for (;;) {
-      arrivals.wait(lock, [this] { return stopping || !jobs.empty(); });
+      while (!stopping && jobs.empty()) arrivals.wait_for(lock, kLongWait);
       if (stopping) return;
       Job* const job = jobs.front();
       ++job->helpers;
@@ -179,7 +184,7 @@ struct ThreadPool::State {
     std::erase(jobs, &job);
     while (job.helpers > 0) {
       if (interrupt_check == nullptr) {
-        departures.wait(lock);
+        departures.wait_for(lock, kLongWait);
         continue;
       }
       departures.wait_for(lock, kInterruptInterval);
