@@ -2,7 +2,7 @@
 """Entry points of the command line: they run the packaged program ``open-vc-attn``.
 
 The program is C++ and reads safetensors and .npy files. Files that torch wrote (.pt, .pth) are
-converted for it into temporary ones.
+converted for it into temporary ones. The command ``quality`` needs torch and runs in this process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import NoReturn
 
 from . import _torch_files
 from ._paths import PROGRAM as _PROGRAM
+from .quality import command as _quality
 
 _READING_COMMANDS = ("run", "error")
+_QUALITY = "quality"
+_HELP = ("-h", "--help")
 _ONLY_CHECK = "--only-check"  # an option that the program's help does not list
 
 _EXIT_FAILURE = 1
@@ -51,6 +54,8 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         Its exit status; 128 + n if signal n ended it.
     """
+    if arguments and arguments[0] == _QUALITY:
+        return _quality.run(arguments[1:])
     if not _PROGRAM.is_file():
         return _complain(
             f"{_PROGRAM}: found no program; expected it beside the extension. Install the package "
@@ -60,7 +65,11 @@ def run(arguments: Sequence[str]) -> int:
         )
     reads = bool(arguments) and arguments[0] in _READING_COMMANDS
     if not (reads and _torch_files.has_torch_files(arguments)):
-        return _wait([str(_PROGRAM), *arguments])
+        status = _wait([str(_PROGRAM), *arguments])
+        if status == 0 and len(arguments) == 1 and arguments[0] in _HELP:
+            # The program knows its own commands alone.
+            print(f"\nIn the Python package, with torch:\n  {_QUALITY:<27} {_quality.SUMMARY}")
+        return status
     # Nothing is loaded for arguments that are wrong, or that would overwrite what is loaded.
     # Help, which it prints on standard output, comes with the second run.
     status = _wait([str(_PROGRAM), *arguments, _ONLY_CHECK], stdout=subprocess.DEVNULL)

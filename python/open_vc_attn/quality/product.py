@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Matrix products with binary32 sums, on tensor cores where that changes no factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+# TF32 keeps 11 significant bits of binary32's 24: codes of E4M3 and INT8 and numbers in bfloat16
+# pass unchanged.
+_DROPPED_BITS = 0x1FFF
+
+
+def fits_tensor_cores(x: torch.Tensor) -> bool:
+    """Whether TF32 holds every element exactly."""
+    return x.is_cuda and not bool((x.contiguous().view(torch.int32) & _DROPPED_BITS).any())
+
+
+@contextmanager
+def tf32(enabled: bool) -> Iterator[None]:
+    """Whether products of binary32 matrices may round their factors to TF32."""
+    settings = torch.backends.cuda.matmul
+    before = settings.allow_tf32
+    settings.allow_tf32 = enabled
+    try:
+        yield
+    finally:
+        settings.allow_tf32 = before
+
+
+def product(a: torch.Tensor, b: torch.Tensor, *, few_bits: bool) -> torch.Tensor:
+    """a b in binary32. `few_bits`: fits_tensor_cores() holds for both."""
+    with tf32(few_bits and a.is_cuda):
+        return a @ b
