@@ -11,7 +11,8 @@ from typing import NamedTuple
 COLOURS = 7
 """Classes c0 to c6 of the style sheet; more series repeat them with dashes."""
 _DASHES = ("", "6 4", "2 3", "9 3 2 3")
-_CHARACTER = 7.2  # pixels of a character of 13 px, generously
+_CHARACTER = 8.0  # pixels of a character of 13 px, generously
+_LABEL_CHARACTERS = 26
 
 
 class Series(NamedTuple):
@@ -50,7 +51,7 @@ def legend(names: Sequence[str]) -> str:
 def bars(rows: Sequence[tuple[str, float, str]]) -> str:
     """Horizontal bars from zero: name, length, the number as text."""
     row_height, bar_height, width = 34.0, 18.0, 560.0
-    left = min(230.0, 12 + _CHARACTER * max(len(name) for name, _, _ in rows))
+    left = _name_width([name for name, _, _ in rows])
     right = 12 + _CHARACTER * max(len(text) for _, _, text in rows)
     longest = max((value for _, value, _ in rows if math.isfinite(value)), default=0) or 1.0
     parts = []
@@ -59,7 +60,7 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
         length = max(1.0, (width - left - right) * min(1.0, value / longest))
         middle = y + row_height / 2 + 4.5
         parts.append(
-            f'<text x="{left - 10:.1f}" y="{middle:.1f}" text-anchor="end">{escape(name)}</text>'
+            f'<text x="{left - 10:.1f}" y="{middle:.1f}" text-anchor="end">{escape(_label(name))}</text>'
             f'<rect class="fill {colour(i)}" x="{left:.1f}" y="{y + 8:.1f}" width="{length:.1f}" '
             f'height="{bar_height}" rx="2"/>'
             f'<text class="strong" x="{left + length + 8:.1f}" y="{middle:.1f}">{escape(text)}</text>'
@@ -67,9 +68,47 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
     return _svg(width, row_height * len(rows), "".join(parts))
 
 
-def lines(series: Sequence[Series], ticks: Sequence[str], x_title: str, y_title: str) -> str:
+def dots(rows: Sequence[tuple[str, float, str]], unit: str) -> str:
+    """A dot for each row on a scale without a zero, as that of decibels."""
+    row_height, width, scale_height = 34.0, 560.0, 26.0
+    left = _name_width([name for name, _, _ in rows])
+    right = 16 + _CHARACTER * max(len(text) for _, _, text in rows)
+    finite = [value for _, value, _ in rows if math.isfinite(value)] or [0.0]
+    step = nice_step(max(finite) - min(finite) + 1)
+    low = step * math.floor(min(finite) / step)
+    high = step * max(math.ceil(max(finite) / step), round(low / step) + 1)
+
+    def x(value: float) -> float:
+        # What has no error lies at the end.
+        return left + (width - left - right) * min(1.0, (value - low) / (high - low))
+
+    bottom = row_height * len(rows)
+    parts = [
+        f'<path class="rule" d="M{x(low + i * step):.1f} 0V{bottom}"/>'
+        f'<text class="soft" x="{x(low + i * step):.1f}" y="{bottom + 18}" text-anchor="middle">'
+        f"{low + i * step:g}{escape(unit) if i == 0 else ''}</text>"
+        for i in range(round((high - low) / step) + 1)
+    ]
+    for i, (name, value, text) in enumerate(rows):
+        y = (i + 0.5) * row_height
+        parts.append(
+            f'<text x="{left - 10:.1f}" y="{y + 4.5:.1f}" text-anchor="end">{escape(_label(name))}</text>'
+            f'<path class="rule" d="M{left:.1f} {y:.1f}H{width - right:.1f}"/>'
+            f'<circle class="dot {colour(i)}" cx="{x(value):.1f}" cy="{y:.1f}" r="7"/>'
+            f'<text class="strong" x="{x(value) + 13:.1f}" y="{y + 4.5:.1f}">{escape(text)}</text>'
+        )
+    return _svg(width, bottom + scale_height, "".join(parts))
+
+
+def lines(
+    series: Sequence[Series],
+    ticks: Sequence[str],
+    x_title: str,
+    y_title: str,
+    width: float = 560.0,
+) -> str:
     """One line a series over positions with names; the y axis begins at zero."""
-    frame = _Frame(52, 26, 492, 210)
+    frame = _Frame(52, 26, width - 68, 210)
     top = max((v for s in series for v in s.values if math.isfinite(v)), default=0)
     step = nice_step(top)
     top = step * max(1, math.ceil(top / step - 1e-9))
@@ -107,13 +146,13 @@ def lines(series: Sequence[Series], ticks: Sequence[str], x_title: str, y_title:
         parts += [
             f'<circle class="dot {colour(i)}" cx="{a:.1f}" cy="{b:.1f}" r="3"/>' for a, b in points
         ]
-    return _svg(560, base + 48, "".join(parts))
+    return _svg(width, base + 48, "".join(parts))
 
 
 def heat_map(rows: Sequence[Series], columns: Sequence[str], groups: Sequence[str]) -> str:
     """A cell for each value, darker where it is larger; groups of equally many columns."""
     cell_width, cell_height = 56.0, 30.0
-    left, top = 12 + _CHARACTER * max(len(row.name) for row in rows), 44.0
+    left, top = _name_width([row.name for row in rows]), 44.0
     largest = max((v for row in rows for v in row.values if math.isfinite(v)), default=0) or 1.0
     group_width = cell_width * len(columns) / len(groups)
     parts = [
@@ -129,7 +168,7 @@ def heat_map(rows: Sequence[Series], columns: Sequence[str], groups: Sequence[st
     for i, (name, values) in enumerate(rows):
         y = top + i * cell_height
         parts.append(
-            f'<text x="{left - 10:.1f}" y="{y + 20}" text-anchor="end">{escape(name)}</text>'
+            f'<text x="{left - 10:.1f}" y="{y + 20}" text-anchor="end">{escape(_label(name))}</text>'
         )
         for j, value in enumerate(values):
             # The square root leaves small errors apart.
@@ -152,6 +191,18 @@ def nice_step(largest: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(largest / 4))
     return next(power * n for n in (5, 2, 1) if power * n <= largest / 4 * (1 + 1e-9))
+
+
+def _name_width(names: Sequence[str]) -> float:
+    return 12 + _CHARACTER * max(len(_label(name)) for name in names)
+
+
+def _label(name: str) -> str:
+    """The name, without its middle if it is long; tables have it whole."""
+    if len(name) <= _LABEL_CHARACTERS:
+        return name
+    half = (_LABEL_CHARACTERS - 1) // 2
+    return f"{name[:half]}…{name[-half:]}"
 
 
 def _short(value: float) -> str:

@@ -107,7 +107,7 @@ def library_arguments(text: str) -> dict[str, Any]:
 
 def _checked(option: _numerics.NumericOption, text: str) -> Any:
     readers: dict[str, Callable[[str], Any]] = {
-        "bool": {"true": True, "false": False}.__getitem__,
+        "bool": lambda word: {"true": True, "false": False}[word.lower()],
         "int": int,
         "float": float,
         "str": str,

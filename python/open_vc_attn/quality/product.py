@@ -13,9 +13,14 @@ import torch
 _DROPPED_BITS = 0x1FFF
 
 
+def holds_in_tf32(x: torch.Tensor) -> bool:
+    """Whether TF32 has every element exactly."""
+    return not bool((x.contiguous().view(torch.int32) & _DROPPED_BITS).any())
+
+
 def fits_tensor_cores(x: torch.Tensor) -> bool:
-    """Whether TF32 holds every element exactly."""
-    return x.is_cuda and not bool((x.contiguous().view(torch.int32) & _DROPPED_BITS).any())
+    """Whether tensor cores are there and take x as it is."""
+    return x.is_cuda and holds_in_tf32(x)
 
 
 @contextmanager
@@ -32,5 +37,7 @@ def tf32(enabled: bool) -> Iterator[None]:
 
 def product(a: torch.Tensor, b: torch.Tensor, *, few_bits: bool) -> torch.Tensor:
     """a b in binary32. `few_bits`: fits_tensor_cores() holds for both."""
-    with tf32(few_bits and a.is_cuda):
+    if not a.is_cuda:
+        return a @ b
+    with tf32(few_bits):
         return a @ b

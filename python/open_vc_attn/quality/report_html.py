@@ -21,6 +21,7 @@ _GREY = 128
 _VISIBLE_SHARE = 0.999
 """Of the pixels of a difference that amplification must not clip."""
 _MAX_AMPLIFICATION = 64
+_HALF, _WHOLE = 560.0, 1064.0  # widths of a card's content
 
 
 def to_html(study: Study, outcomes: Sequence[Outcome], data: dict[str, Any]) -> str:
@@ -115,9 +116,9 @@ def _charts(study: Study, outcomes: Sequence[Outcome]) -> str:
         for n, o in zip(names, outcomes, strict=True)
     ]
 
-    def lines(values: str, ticks: Sequence[str], axis: str) -> str:
+    def lines(values: str, ticks: Sequence[str], axis: str, width: float = _HALF) -> str:
         series = [charts.Series(o.numerics.name, getattr(o, values)) for o in outcomes]
-        return key + charts.lines(series, ticks, axis, "relative L2, %")
+        return key + charts.lines(series, ticks, axis, "relative L2, %", width)
 
     levels = [f"{sigma:g}" for sigma in NOISE_LEVELS]
     steps = [str(step) for step in range(1, study.settings.steps + 1)]
@@ -126,13 +127,14 @@ def _charts(study: Study, outcomes: Sequence[Outcome]) -> str:
         _card("Velocity error", charts.bars(errors), "RMS of the noise levels. Shorter is better.")
         + _card(
             "PSNR of the sampled clip",
-            charts.bars(
+            charts.dots(
                 [
                     (n, o.psnr, f"{decibels(o.psnr)} dB")
                     for n, o in zip(names, outcomes, strict=True)
-                ]
+                ],
+                " dB",
             ),
-            "Against sampling with exact attention. Longer is better.",
+            "Against sampling with exact attention. Further to the right is better.",
         )
         + _card(
             "Velocity error over noise levels",
@@ -147,7 +149,7 @@ def _charts(study: Study, outcomes: Sequence[Outcome]) -> str:
         )
         + _card(
             "Attention of whole layers",
-            lines("layer_errors", layers, "layer"),
+            lines("layer_errors", layers, "layer", _WHOLE),
             "All heads of a layer together, on the exact model's inputs.",
             wide=True,
         )

@@ -42,12 +42,10 @@ figure.card { display: flex; flex-direction: column; }
 figcaption, footer, table { font-size: 13.5px; line-height: 1.5; }
 figcaption, footer, .soft { color: var(--soft); }
 figure.card > figcaption { margin-top: auto; padding-top: 14px; }
-.chart { display: block; width: 100%; max-width: 1120px; height: auto; overflow: visible; }
-.wide > .chart { max-width: 760px; align-self: center; }
+.chart { display: block; width: 100%; height: auto; overflow: visible; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 0 0 14px; padding: 0; list-style: none; font-size: 13.5px; color: var(--soft); }
 .legend li { display: flex; align-items: center; gap: 7px; }
 .scroll { overflow-x: auto; }
-.scroll > .chart { min-width: 720px; }
 table { border-collapse: collapse; width: 100%; white-space: nowrap; }
 th { text-align: right; font-weight: 500; color: var(--soft); padding: 0 0 8px 16px; border-bottom: 1px solid var(--line); }
 td { text-align: right; padding: 7px 0 7px 16px; border-bottom: 1px solid var(--grid); }
