@@ -3,6 +3,7 @@
 
 import errno
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -453,7 +454,8 @@ def test_the_program_lies_beside_the_extension(tmp_path, monkeypatch):
     from open_vc_attn import _openvc
 
     monkeypatch.setattr(_openvc, "__file__", str(tmp_path / "_openvc.so"))
-    assert cli._find_program() == tmp_path / "bin" / "open-vc-attn"
+    paths = runpy.run_module("open_vc_attn._paths")
+    assert paths["PROGRAM"] == tmp_path / "bin" / "open-vc-attn"
 
 
 @pytest.mark.parametrize("stream", ["closed", "full"])

@@ -3,6 +3,7 @@
 
 import json
 import math
+import shutil
 import struct
 import subprocess
 import sys
@@ -307,6 +308,26 @@ def test_images_and_videos_through_whatever_decodes_them(tmp_path):
     assert torch.equal(found, clip.load_clip(str(tmp_path / "x.npy"), 0, 4, 16, 24))
 
 
+def test_frames_of_a_video(tmp_path):
+    frames = save_frames(tmp_path / "x.npy", 12)
+    if not shutil.which("ffmpeg"):
+        pytest.skip("no ffmpeg, which makes the video")
+    path = tmp_path / "x.avi"
+    command = (
+        "ffmpeg -v error -f rawvideo -pix_fmt rgb24 -s 30x20 -r 10 -i - -c:v ffv1 -pix_fmt bgr0"
+    )
+    subprocess.run([*command.split(), path], input=frames.tobytes(), check=True)
+    for start, count in ((0, 12), (5, 4), (8, 4)):
+        found = clip.load_clip(str(path), start, count, 16, 24)
+        expected = clip.load_clip(str(tmp_path / "x.npy"), start, count, 16, 24)
+        assert torch.equal(found, expected)
+    with pytest.raises(ValueError, match="2 frames from frame 10 on; expected 4"):
+        clip.load_clip(str(path), 10, 4, 16, 24)
+    (tmp_path / "broken.avi").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"broken\.avi: "):
+        clip.load_clip(str(tmp_path / "broken.avi"), 0, 4, 16, 24)
+
+
 def test_nothing_decodes(tmp_path, monkeypatch):
     (tmp_path / "x.avi").write_bytes(b"")
     monkeypatch.setenv("PATH", "")
@@ -391,3 +412,19 @@ def test_help_of_the_program_names_the_command(capfd):
         pytest.skip("no program was built")
     assert cli.run(["--help"]) == 0
     assert f"quality {' ' * 19} {command.SUMMARY}" in capfd.readouterr().out
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_measures_what_the_cpu_measures():
+    names = ["n0 exp head", "int8 rne pc", "n1 exact exact", "exact anchor128 c1m7"]
+    frames = clip.synthetic_clip(0, COUNT, 64, 64)
+    found = {}
+    for device in ("cpu", "cuda"):
+        study = Study(model.random_model(device), frames, Settings(steps=2))
+        found[device] = [outcome.velocity_error for outcome in study.measure([*names, "exact"])]
+    assert found["cuda"][-1] == 0
+    assert found["cuda"] == pytest.approx(found["cpu"], rel=0.1)
+    study = Study(model.random_model("cuda"), frames, Settings(steps=2, dtype="bfloat16"))
+    library, exact = study.measure(["library", "exact"])
+    assert 0 < library.velocity_error < 20 and exact.velocity_error == 0

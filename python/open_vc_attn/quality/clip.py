@@ -225,10 +225,11 @@ def _ffmpeg(path: str, start: int, count: int) -> torch.Tensor:
         *("stream=width,height", "-of", "csv=p=0:s=x", path),
     )
     width, height = (int(word) for word in size.decode().split()[0].split("x")[:2])
-    frames = f"select=gte(n\\,{start})*lt(n\\,{start + count})"
+    # Times as if there were no other frames: nothing is doubled or dropped to keep a rate.
+    frames = f"select=gte(n\\,{start})*lt(n\\,{start + count}),setpts=N/FRAME_RATE/TB"
     raw = _output_of(
         path,
-        *("ffmpeg", "-v", "error", "-nostdin", "-i", path, "-vf", frames, "-vsync", "0"),
+        *("ffmpeg", "-v", "error", "-nostdin", "-i", path, "-vf", frames),
         *("-frames:v", str(count), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"),
     )
     if not raw:

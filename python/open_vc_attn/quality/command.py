@@ -128,7 +128,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(f"names: {', '.join(('bf16', numerics.LIBRARY, *numerics.SIMULATED))}")
         print(f"also: {numerics.choices()}\n{TABLE}:")
-        print("\n".join(f"  {name}" for name in numerics.TABLE))
+        print("\n".join(f"  {name}" for name in numerics.TABLE), flush=True)
         return 0
     names = _names(arguments.numerics or numerics.DEFAULT, numerics.TABLE)
     for name in names:
