@@ -129,6 +129,7 @@ def time_calls(
     try:
         version = peer.version()
         call: Call = peer.set_up(inputs)
+        call.launch()
         launches[PEER] = call.launch
     except Exception as error:  # an extension built for another torch fails in many ways
         version = f"absent: {type(error).__name__}: {error}"
