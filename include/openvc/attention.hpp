@@ -97,11 +97,12 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
                      const Execution& execution = {});
 
 /// Whether attention(q, k, v) would run, and if not, why and what to do. Looks at types, shapes,
-/// strides, devices and options alone: data pointers may be null. Answers for devices that do not
-/// exist and on machines without driver, too.
+/// strides, devices and options alone: data pointers may be null, and if not must be aligned.
+/// Answers for devices that do not exist and on machines without driver, too.
 struct Support {
   bool supported = false;
-  std::string reason;  ///< empty if supported
+  std::string reason;                       ///< empty if supported
+  ErrorCode code = ErrorCode::unsupported;  ///< of the Error that attention() would throw
   explicit operator bool() const { return supported; }
 };
 Support is_supported(const TensorView& q, const TensorView& k, const TensorView& v,

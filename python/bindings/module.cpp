@@ -133,6 +133,21 @@ std::pair<bool, std::string> run_is_supported(const Tensor& q, const Tensor& k, 
   return {support.supported, std::move(support.reason)};
 }
 
+/// Throws what run_attention() would throw whatever its output is.
+void require_supported(const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionOptions& options) {
+  const Support support = is_supported(q.view.view(), k.view.view(), v.view.view(), options);
+  if (!support) throw Error(support.code, support.reason);
+}
+
+/// Throws what run_exact_attention() would throw whatever its rows and output are.
+void require_exact_supported(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const AttentionOptions& options) {
+  double unused = 0;  // no rows, no results
+  exact_attention(q.view.view(), k.view.view(), v.view.view(), {}, &unused, nullptr, options.mask,
+                  options.softmax_scale, execution(0, 0));
+}
+
 /// Copies of all sections of inputs in CPU memory.
 nb::list prepared_sections(const Prepared& prepared) {
   if (prepared.device().type != DeviceType::cpu) {
@@ -233,6 +248,10 @@ NB_MODULE(_openvc, module) {
   module.def("info", &build_info, "Version, backends and last dispatch of this build.");
   module.def("is_supported", &run_is_supported, "q"_a, "k"_a, "v"_a, "options"_a, WithoutLock(),
              "Whether attention() would run, and if not, why.");
+  module.def("require_supported", &require_supported, "q"_a, "k"_a, "v"_a, "options"_a,
+             WithoutLock(), "Raises what attention() would raise before it needs an output.");
+  module.def("require_exact_supported", &require_exact_supported, "q"_a, "k"_a, "v"_a, "options"_a,
+             WithoutLock(), "Raises what exact_attention() would raise before it needs an output.");
 
   keep_import(module);
 }

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,13 +41,14 @@ ElementType element_type(const std::string& name, const nb::dlpack::dtype& found
 }
 
 /// Prepends the batch axis that a tensor of `ndim` axes may lack; returns where its own ones start.
-std::size_t add_missing_axes(MutableTensorView& view, const char* name, std::size_t ndim) {
+std::size_t add_missing_axes(Tensor& tensor, const char* name, std::size_t ndim) {
   if (ndim != kRank && ndim != kRank - 1) {
     throw Error(ErrorCode::invalid_value, std::string(name) + " has " + std::to_string(ndim) +
                                               " dimensions; expected [S, H, D] or [B, S, H, D]");
   }
-  view.shape.fill(1);
-  view.strides.fill(0);
+  tensor.rank = ndim;
+  tensor.view.shape.fill(1);
+  tensor.view.strides.fill(0);
   return kRank - ndim;
 }
 
@@ -56,7 +58,7 @@ Tensor tensor_from_pointer(std::uintptr_t pointer, ElementType type, DeviceType 
   tensor.view.data = reinterpret_cast<void*>(pointer);
   tensor.view.type = type;
   tensor.view.device = {device, device_index};
-  const std::size_t first = add_missing_axes(tensor.view, "tensor", shape.size());
+  const std::size_t first = add_missing_axes(tensor, "tensor", shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     tensor.view.shape[axis + first] = nb::cast<std::int64_t>(shape[axis]);
     tensor.view.strides[axis + first] = nb::cast<std::int64_t>(strides[axis]);
@@ -64,22 +66,73 @@ Tensor tensor_from_pointer(std::uintptr_t pointer, ElementType type, DeviceType 
   return tensor;
 }
 
-/// A [S, H, D] or [B, S, H, D] array in CPU memory; the rank is checked by the caller in Python.
-Tensor tensor_from_dlpack(const std::string& name, nb::ndarray<nb::ro> array) {
-  if (array.device_type() != nb::device::cpu::value) {
-    throw Error(ErrorCode::unsupported, name + " is not in CPU memory");
+/// What a capsule points to, as DLPack defined it before version 1 and since.
+struct ManagedTensor {
+  nb::dlpack::dltensor tensor;
+};
+struct VersionedTensor {
+  std::uint32_t major;
+  std::uint32_t minor;
+  void* manager;
+  void* deleter;
+  std::uint64_t flags;
+  nb::dlpack::dltensor tensor;
+};
+constexpr std::uint32_t kDlpackMajor = 1;
+
+/// The tensor of a capsule that nobody has taken yet.
+const nb::dlpack::dltensor& tensor_of(const std::string& name, nb::handle capsule) {
+  constexpr const char* kPlain = "dltensor";
+  constexpr const char* kVersioned = "dltensor_versioned";
+  PyObject* object = capsule.ptr();
+  if (PyCapsule_IsValid(object, kPlain) != 0) {
+    return static_cast<ManagedTensor*>(PyCapsule_GetPointer(object, kPlain))->tensor;
+  }
+  if (PyCapsule_IsValid(object, kVersioned) != 0) {
+    auto* versioned = static_cast<VersionedTensor*>(PyCapsule_GetPointer(object, kVersioned));
+    if (versioned->major == kDlpackMajor) return versioned->tensor;
+    throw Error(ErrorCode::unsupported,
+                name + ": DLPack version " + std::to_string(versioned->major) + "." +
+                    std::to_string(versioned->minor) + "; expected version 1. Use " + name +
+                    " of a framework that offers it.");
+  }
+  if (PyCapsule_CheckExact(object)) {
+    throw Error(ErrorCode::invalid_value,
+                name +
+                    ": __dlpack__() gave a capsule that was used before; expected a new one from "
+                    "every call. Make a new array of the data for each call.");
+  }
+  throw Error(ErrorCode::invalid_type,
+              name + ": __dlpack__() gave " +
+                  nb::cast<std::string>(capsule.type().attr("__name__")) +
+                  "; expected a DLPack capsule. Pass an array that speaks DLPack.");
+}
+
+/// A view of a [S, H, D] or [B, S, H, D] array in CPU memory from a DLPack capsule. With `take` the
+/// view owns the memory and the capsule is used up; without, it only answers questions.
+Tensor tensor_from_dlpack(const std::string& name, nb::handle capsule, bool take) {
+  const nb::dlpack::dltensor& found = tensor_of(name, capsule);
+  if (found.device.device_type != nb::device::cpu::value) {
+    throw Error(ErrorCode::unsupported,
+                name + ": device " + std::to_string(found.device.device_type) +
+                    " of DLPack; expected CPU memory. Copy the array to the CPU.");
   }
   Tensor tensor;
-  const std::size_t first = add_missing_axes(tensor.view, name.c_str(), array.ndim());
-  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
-    tensor.view.shape[axis + first] = static_cast<std::int64_t>(array.shape(axis));
-    tensor.view.strides[axis + first] = array.stride(axis);
+  const std::size_t rank = found.ndim > 0 ? static_cast<std::size_t>(found.ndim) : 0;
+  const std::size_t first = add_missing_axes(tensor, name.c_str(), rank);
+  std::int64_t contiguous = 1;
+  for (std::size_t axis = rank; axis-- > 0;) {
+    tensor.view.shape[axis + first] = found.shape[axis];
+    tensor.view.strides[axis + first] = found.strides != nullptr ? found.strides[axis] : contiguous;
+    if (__builtin_mul_overflow(contiguous, found.shape[axis], &contiguous)) contiguous = 0;
   }
   // The library never writes through a view that it takes as const; results get memory from
   // allocate() below.
-  tensor.view.data = const_cast<void*>(array.data());
-  tensor.view.type = element_type(name, array.dtype());
-  tensor.owner = std::move(array);
+  if (found.data != nullptr) {
+    tensor.view.data = static_cast<std::byte*>(found.data) + found.byte_offset;
+  }
+  tensor.view.type = element_type(name, found.dtype);
+  if (take) tensor.owner = nb::cast<nb::ndarray<nb::ro>>(capsule);
   return tensor;
 }
 
@@ -119,6 +172,14 @@ void bind_tensor(nb::module_& module) {
   nb::class_<Tensor>(module, "Tensor",
                      "A [B, S, H, D] tensor that somebody else owns. Strides count elements.")
       .def_prop_ro("shape", [](const Tensor& tensor) { return tensor.view.shape; })
+      .def_prop_ro("array_shape",
+                   [](const Tensor& tensor) {
+                     const auto& shape = tensor.view.shape;
+                     nb::list sizes;
+                     for (std::size_t axis = kRank - tensor.rank; axis < kRank; ++axis)
+                       sizes.append(shape[axis]);
+                     return nb::tuple(sizes);
+                   })
       .def_prop_ro("strides", [](const Tensor& tensor) { return tensor.view.strides; })
       .def_prop_ro("type", [](const Tensor& tensor) { return tensor.view.type; })
       .def_prop_ro("pointer", [](const Tensor& tensor) {
@@ -127,8 +188,11 @@ void bind_tensor(nb::module_& module) {
   module.def("tensor_from_pointer", &tensor_from_pointer, nb::arg("pointer"), nb::arg("type"),
              nb::arg("device"), nb::arg("device_index"), nb::arg("shape"), nb::arg("strides"),
              "A view of memory that the caller keeps alive while the view is in use.");
-  module.def("tensor_from_dlpack", &tensor_from_dlpack, nb::arg("name"), nb::arg("array"),
-             "A view of CPU memory that a DLPack producer owns; the view keeps it alive.");
+  module.def(
+      "tensor_from_dlpack", &tensor_from_dlpack, nb::arg("name"), nb::arg("capsule"),
+      nb::arg("take"),
+      "A view of the CPU memory of a capsule from __dlpack__(). `take`: the view owns it, and "
+      "the capsule is used up.");
   module.def("allocate", &allocate, nb::arg("dtype"), nb::arg("shape"),
              "Fresh, zeroed CPU memory that speaks DLPack.");
   module.def(

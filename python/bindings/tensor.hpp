@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "openvc/tensor_view.hpp"
@@ -17,6 +18,7 @@ namespace openvc::python {
 /// memory alive for the time of the call. Others pass through DLPack, and `owner` keeps it alive.
 struct Tensor {
   MutableTensorView view;
+  std::size_t rank = 0;  ///< axes of the caller's tensor: 3 without the batch axis
   nanobind::ndarray<nanobind::ro> owner;
 };
 

@@ -56,9 +56,20 @@ class Arrays(ABC):
         """
         return False
 
+    def operands(self, q: Any, k: Any, v: Any, use: bool) -> tuple[Any, Any, Any]:
+        """The three in the form that the other functions take.
+
+        `use` is for a call. A question must leave arrays as they are.
+        """
+        return q, k, v
+
     @abstractmethod
     def view(self, name: str, array: Any) -> _openvc.Tensor:
-        """A view of a checked array, valid while the array lives."""
+        """A view of a checked array, valid while the array lives.
+
+        The sizes of memory come from views, because attributes of a caller's class may say
+        something else.
+        """
 
     def support(self, q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> tuple[bool, str]:
         """Whether attention would run on checked operands, and if not, why."""
@@ -69,9 +80,9 @@ class Arrays(ABC):
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
         """Fresh, contiguous memory on the device of `spec`, and its address."""
 
-    def empty_like(self, query: Any, spec: OutputSpec) -> Any:
-        """Memory as from empty() for the output of attention."""
-        return self.empty(tuple(query.shape), spec.dtype, spec)[0]
+    def empty_like(self, query: Any, shape: tuple[int, ...], spec: OutputSpec) -> Any:
+        """Memory as from empty() for the output of attention. `shape` is the query's."""
+        return self.empty(shape, spec.dtype, spec)[0]
 
     def wrap_result(self, result: Any, spec: OutputSpec) -> Any:
         """What the caller gets for memory from empty() once it is written."""

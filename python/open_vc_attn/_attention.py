@@ -91,7 +91,7 @@ def attention(
     arrays = arrays_of("q", q)
     can_skip_dispatcher = arrays.can_skip_dispatcher(q, k, v)
     if not can_skip_dispatcher:
-        check_operands(q, k, v)
+        arrays, q, k, v = check_operands(q, k, v)
     require_bool("return_lse", return_lse)
     if arrays.name == "torch" and not can_skip_dispatcher:
         from . import _torch_op
@@ -148,7 +148,7 @@ def exact_attention(
         TypeError, ValueError: as attention(); also for rows outside the queries.
         NotImplementedError: tensors of a device.
     """
-    arrays = check_operands(q, k, v)
+    arrays, q, k, v = check_operands(q, k, v)
     require_bool("return_lse", return_lse)
     options = native_options(causal, softmax_scale, "mid_window", None)
     device = arrays.device_name(q)
@@ -157,7 +157,9 @@ def exact_attention(
             f"q, k, v: device {device}; expected cpu, where exact attention is computed. "
             "Use q.cpu(), k.cpu() and v.cpu()."
         )
-    *batch, queries, heads, channels = tuple(q.shape)
+    views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
+    _openvc.require_exact_supported(*views, options)
+    *batch, queries, heads, channels = views[0].array_shape
     indices = list(range(queries)) if rows is None else _as_rows(rows)
     outside = [row for row in indices if not 0 <= row < queries]
     if outside:
@@ -172,9 +174,7 @@ def exact_attention(
         arrays.empty(lse_shape(shape), EXACT_DTYPE, spec) if return_lse else (None, 0)
     )
     _openvc.exact_attention(
-        arrays.view("q", q),
-        arrays.view("k", k),
-        arrays.view("v", v),
+        *views,
         indices,
         out_address,
         lse_address,

@@ -21,11 +21,17 @@ def run_attention(
     """Attention on checked operands: the output and the LSE, or None in its place."""
     views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
     spec = arrays.output_spec(q)
-    warn_about_layout(q.shape)
-    out = arrays.empty_like(q, spec)
-    lse, lse_address = (
-        arrays.empty(lse_shape(q.shape), LSE_DTYPE, spec) if return_lse else (None, 0)
-    )
+    shape = views[0].array_shape
+    warn_about_layout(shape)
+    try:
+        out = arrays.empty_like(q, shape, spec)
+        lse, lse_address = (
+            arrays.empty(lse_shape(shape), LSE_DTYPE, spec) if return_lse else (None, 0)
+        )
+    except Exception:
+        # A call beyond the limits is refused for them, not for the memory that it would take.
+        _openvc.require_supported(*views, options)
+        raise
     _openvc.attention(
         *views,
         arrays.view("out", out),

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
 def require_bool(name: str, value: Any) -> bool:
     """`value` if it is a bool."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name}: {value!r}; expected True or False. Pass one of them.")
+        raise TypeError(f"{name}: {shown(value)}; expected True or False. Pass one of them.")
     return value
 
 
@@ -28,6 +29,27 @@ def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 def as_real(name: str, value: Any) -> float:
     """`value` as a float; booleans and strings are not numbers."""
+    if isinstance(value, float):
+        return float(value)
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}: {type(value).__name__}; expected a number. Pass a float.")
-    return float(value)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        from ._torch_state import require_number
+
+        require_number(name, value)
+    try:
+        return float(value)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: {type(value).__name__} that is no float ({error}); expected a number. "
+            "Pass a float."
+        ) from None
+
+
+def shown(value: Any) -> str:
+    """A value in a message: plain ones as they are written, other objects by their class, because
+    their text may be long, raise, or be nothing that a compiler can trace."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    return type(value).__name__

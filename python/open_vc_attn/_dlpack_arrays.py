@@ -3,12 +3,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _openvc
 from ._arrays import Arrays, OutputSpec
 
 _DLPACK_CPU = 1
+_VERSION = (1, 0)
+
+
+class _Operand(NamedTuple):
+    """An array as it described itself when it was asked, once per call.
+
+    Producers may give another answer each time, or the same capsule, which is good for one use.
+    """
+
+    tensor: _openvc.Tensor
+    namespace: Any  # of the array API standard
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.array_shape
 
 
 class DlpackArrays(Arrays):
@@ -20,24 +35,32 @@ class DlpackArrays(Arrays):
 
     name = "DLPack"
 
-    def dtype_name(self, array: Any) -> str:
-        return _openvc.tensor_from_dlpack("array", array).type.name
+    def operands(self, q: Any, k: Any, v: Any, use: bool) -> tuple[Any, Any, Any]:
+        by_array: dict[int, _Operand] = {}
+        by_capsule: dict[int, tuple[Any, _openvc.Tensor]] = {}
+        for name, array in (("q", q), ("k", k), ("v", v)):
+            if id(array) in by_array:
+                continue
+            capsule, namespace = _ask(name, array)
+            if id(capsule) not in by_capsule:
+                tensor = _openvc.tensor_from_dlpack(name, capsule, use)
+                by_capsule[id(capsule)] = capsule, tensor  # an id belongs to a living object
+            by_array[id(array)] = _Operand(by_capsule[id(capsule)][1], namespace)
+        return by_array[id(q)], by_array[id(k)], by_array[id(v)]
 
-    def device_name(self, array: Any) -> str:
-        kind, index = array.__dlpack_device__()
-        return "cpu" if int(kind) == _DLPACK_CPU else f"DLPack device ({int(kind)}, {index})"
+    def dtype_name(self, array: _Operand) -> str:
+        return array.tensor.type.name
 
-    def check(self, name: str, array: Any) -> None:
-        device = self.device_name(array)
-        if device != "cpu":
-            raise NotImplementedError(
-                f"{name}: device {device}; expected CPU memory, or a torch tensor for other "
-                f"devices. Use torch.from_dlpack({name}), which copies nothing."
-            )
-        _openvc.tensor_from_dlpack(name, array)
+    def device_name(self, array: _Operand) -> str:
+        return "cpu"
+
+    def check(self, name: str, array: _Operand) -> None:
+        pass  # operands() has refused what there is to refuse
 
     def view(self, name: str, array: Any) -> _openvc.Tensor:
-        return _openvc.tensor_from_dlpack(name, array)
+        if isinstance(array, _Operand):
+            return array.tensor
+        return _openvc.tensor_from_dlpack(name, array.__dlpack__(), True)  # a result of empty()
 
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
         memory = _openvc.allocate(dtype, list(shape))
@@ -46,12 +69,40 @@ class DlpackArrays(Arrays):
     def wrap_result(self, result: Any, spec: OutputSpec) -> Any:
         return spec.namespace.from_dlpack(result) if spec.namespace else result
 
-    def output_spec(self, array: Any) -> OutputSpec:
-        namespace = getattr(array, "__array_namespace__", lambda: None)()
-        return OutputSpec(self.dtype_name(array), "cpu", namespace)
+    def output_spec(self, array: _Operand) -> OutputSpec:
+        return OutputSpec(self.dtype_name(array), "cpu", array.namespace)
 
-    def dtype(self, array: Any) -> str:
+    def dtype(self, array: _Operand) -> str:
         return self.dtype_name(array)
+
+
+def _ask(name: str, array: Any) -> tuple[Any, Any]:
+    """The capsule of an array in CPU memory, and its namespace if it has one."""
+    try:
+        kind, index = array.__dlpack_device__()
+        on_cpu = int(kind) == _DLPACK_CPU
+        capsule = _capsule(array) if on_cpu else None
+        namespace = getattr(array, "__array_namespace__", lambda: None)()
+    except Exception as error:  # objects of the caller raise what they like
+        raise ValueError(
+            f"{name}: {type(array).__name__}, whose DLPack functions raised "
+            f"{type(error).__name__} ({error}); expected a capsule of them. "
+            "Pass an array that speaks DLPack."
+        ) from error
+    if not on_cpu:
+        raise NotImplementedError(
+            f"{name}: device DLPack device ({int(kind)}, {index}); expected CPU memory, or a torch "
+            f"tensor for other devices. Use torch.from_dlpack({name}), which copies nothing."
+        )
+    return capsule, namespace
+
+
+def _capsule(array: Any) -> Any:
+    try:
+        return array.__dlpack__()
+    except (BufferError, TypeError):
+        # Arrays that are read only can say so since version 1, and need not offer less.
+        return array.__dlpack__(max_version=_VERSION)
 
 
 DLPACK = DlpackArrays()

@@ -33,14 +33,17 @@ def arrays_of(name: str, array: Any) -> Arrays:
     )
 
 
-def check_operands(q: Any, k: Any, v: Any) -> Arrays:
-    """The framework of Q, K and V, which must agree in framework, rank, dtype and device.
+def check_operands(
+    q: Any, k: Any, v: Any, *, use: bool = True
+) -> tuple[Arrays, Any, Any, Any]:
+    """The framework of Q, K and V, which must agree in framework, rank, dtype and device, and the
+    three as it takes them; `use` as for Arrays.operands().
 
     Sizes are checked by the C++ library, which needs no framework for it.
     """
     arrays = arrays_of("q", q)
     if arrays.can_skip_dispatcher(q, k, v):
-        return arrays
+        return arrays, q, k, v
     named = (("q", q), ("k", k), ("v", v))
     frameworks = [arrays_of(name, array) for name, array in named]
     if any(other is not arrays for other in frameworks):
@@ -48,6 +51,8 @@ def check_operands(q: Any, k: Any, v: Any) -> Arrays:
             f"q, k, v: arrays of {', '.join(framework.name for framework in frameworks)}; expected "
             "one framework. Convert them to the one that the output should have."
         )
+    q, k, v = arrays.operands(q, k, v, use)
+    named = (("q", q), ("k", k), ("v", v))
     for name, array in named:
         arrays.check(name, array)
     ranks = [len(array.shape) for _, array in named]
@@ -68,7 +73,7 @@ def check_operands(q: Any, k: Any, v: Any) -> Arrays:
         raise ValueError(
             f"q, k, v: devices {', '.join(devices)}; expected one for all three. Move them."
         )
-    return arrays
+    return arrays, q, k, v
 
 
 def _differ(values: list[Any]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _openvc
-from ._checks import as_real
+from ._checks import as_real, shown
 
 TYPES: dict[str, type] = {"bool": bool, "str": str, "int": int, "float": float}
 
@@ -47,7 +47,7 @@ class NumericOption(NamedTuple):
 
     def _refusal(self, value: Any) -> str:
         return (
-            f"numerics.{self.name}: {value!r}; expected {self.expected}. "
+            f"numerics.{self.name}: {shown(value)}; expected {self.expected}. "
             f"The default is {self.default!r}."
         )
 

@@ -24,14 +24,11 @@ class NumpyArrays(Arrays):
     def device_name(self, array: Any) -> str:
         return "cpu"
 
+    def operands(self, q: Any, k: Any, v: Any, use: bool) -> tuple[Any, Any, Any]:
+        return _plain("q", q), _plain("k", k), _plain("v", v)
+
     def check(self, name: str, array: Any) -> None:
         dtype = array.dtype
-        masked_array = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
-        if isinstance(array, masked_array):
-            raise TypeError(
-                f"{name}: a masked array; expected one without a mask, which attention would "
-                f"ignore. Use {name}.filled(0) for zeros in place of what is masked."
-            )
         if dtype.name not in ELEMENTS:
             raise unsupported_dtype(name, dtype.name, _conversion(name, dtype))
         if not dtype.isnative:
@@ -64,6 +61,18 @@ class NumpyArrays(Arrays):
     @staticmethod
     def _address(array: Any) -> int:
         return int(array.__array_interface__["data"][0])
+
+
+def _plain(name: str, array: Any) -> Any:
+    """An array without the attributes that its class may add or change."""
+    masked_array = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
+    if isinstance(array, masked_array):
+        raise TypeError(
+            f"{name}: a masked array; expected one without a mask, which attention would "
+            f"ignore. Use {name}.filled(0) for zeros in place of what is masked."
+        )
+    ndarray = sys.modules["numpy"].ndarray
+    return array if type(array) is ndarray else ndarray.view(array, ndarray)
 
 
 def _conversion(name: str, dtype: Any) -> str:

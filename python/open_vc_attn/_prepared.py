@@ -195,7 +195,7 @@ def _prepare(
     key_order: KeyOrder,
     numerics: NumericsLike,
 ) -> PreparedFP8:
-    arrays = check_operands(q, k, v)
+    arrays, q, k, v = check_operands(q, k, v)
     require_bool("with_lse", with_lse)
     options = causal, softmax_scale, key_order, numerics
     prepared: PreparedFP8 = arrays.call_untraced(
@@ -214,11 +214,11 @@ def _quantize(
     options: tuple[Any, Any, Any, NumericsLike],
 ) -> PreparedFP8:
     spec = arrays.output_spec(q)
-    warn_about_layout(tuple(q.shape))
+    views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
+    shapes = Shapes(*[view.array_shape for view in views])
+    warn_about_layout(shapes.q)
     native = _openvc.prepare(
-        arrays.view("q", q),
-        arrays.view("k", k),
-        arrays.view("v", v),
+        *views,
         budget,
         native_options(*options),
         with_lse,
@@ -226,7 +226,7 @@ def _quantize(
         *arrays.execution(spec),
     )
     return PreparedFP8(
-        shapes=Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape)),
+        shapes=shapes,
         dtype=arrays.dtype(q),
         device=spec.device,
         _native=native,

@@ -34,7 +34,7 @@ def is_supported(
         A Support: true in a condition if supported, else with the text of the error as `reason`.
     """
     try:
-        arrays = check_operands(q, k, v)
+        arrays, q, k, v = check_operands(q, k, v, use=False)
         require_bool("return_lse", return_lse)
         options = call_options(causal, softmax_scale, key_order, numerics)
         return Support(*arrays.support(q, k, v, options))

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from . import _openvc
 from ._arrays import ELEMENTS, RANKS, Arrays, OutputSpec, unsupported_dtype
-from ._torch_state import derivative, unusual_kind, without_memory
+from ._torch_state import derivative, unusual_kind, unwrapped, without_memory
 from ._torch_support import constant_options, has_symbols, operand, support_by_shape, traced_support
 
 _NAMES = {
@@ -118,14 +118,16 @@ class TorchArrays(Arrays):
         )
 
     def view(self, name: str, array: Any) -> _openvc.Tensor:
-        _require_memory(name, array)
+        array = _in_memory(name, array)
+        shape, strides = array.shape, array.stride()
+        _require_storage(name, array, shape, strides)
         return _tensor_from_pointer(
             array.data_ptr(),
             _ELEMENTS[array.dtype],
             _CUDA if array.is_cuda else _CPU,
             array.get_device(),
-            array.shape,
-            array.stride(),
+            shape,
+            strides,
         )
 
     def support(self, q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> tuple[bool, str]:
@@ -138,11 +140,13 @@ class TorchArrays(Arrays):
 
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
         array = torch.empty(shape, dtype=_DTYPES[dtype], device=spec.device)
-        _require_memory("out", array)  # a mode of the caller may have faked it
-        return array, array.data_ptr()
+        # A mode of the caller may have faked it.
+        return array, _in_memory("the result", array).data_ptr()
 
-    def empty_like(self, query: Any, spec: OutputSpec) -> Any:
-        return torch.empty_like(query, memory_format=torch.contiguous_format)
+    def empty_like(self, query: Any, shape: tuple[int, ...], spec: OutputSpec) -> Any:
+        if type(query) is torch.Tensor:
+            return torch.empty_like(query, memory_format=torch.contiguous_format)
+        return self.empty(shape, spec.dtype, spec)[0]
 
     def execution(self, spec: OutputSpec) -> tuple[int, Callable[[int], Any] | None]:
         device = spec.device
@@ -160,12 +164,31 @@ class TorchArrays(Arrays):
         return _call_untraced(function, *args)
 
 
-def _require_memory(name: str, array: Any) -> None:
-    if _PLAIN_KEYS is not None and not torch._C._dispatch_keys(array).raw_repr() & ~_PLAIN_KEYS:
-        return
-    obstacle = without_memory(array)
-    if obstacle is not None:
-        raise NotImplementedError(obstacle.text(name))
+def _in_memory(name: str, array: Any) -> Any:
+    """The plain tensor whose numbers are those of `array`, in memory."""
+    if _PLAIN_KEYS is None or torch._C._dispatch_keys(array).raw_repr() & ~_PLAIN_KEYS:
+        obstacle = without_memory(array)
+        if obstacle is not None:
+            raise NotImplementedError(obstacle.text(name))
+        array = unwrapped(array)
+    if type(array) is not torch.Tensor:
+        # Without the attributes that a subclass may change.
+        with torch._C.DisableTorchFunctionSubclass():
+            array = torch.Tensor.as_subclass(array, torch.Tensor)
+    return array
+
+
+def _require_storage(name: str, array: Any, shape: Any, strides: Any) -> None:
+    """Refuses a tensor whose storage somebody has resized: it reaches beyond its memory."""
+    end = array.storage_offset() + 1
+    for size, stride in zip(shape, strides, strict=True):
+        end += (size - 1) * stride
+    found = array.untyped_storage().nbytes()
+    if end * array.itemsize > found and array.numel():
+        raise ValueError(
+            f"{name}: a storage of {found} bytes; expected {end * array.itemsize}, which its shape "
+            "and strides reach. Pass a tensor whose storage was not resized."
+        )
 
 
 def _call_untraced(function: Callable[..., Any], *args: Any) -> Any:

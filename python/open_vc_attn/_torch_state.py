@@ -22,6 +22,7 @@ class Obstacle(NamedTuple):
 
 
 _DENSE = "a dense tensor"
+_OUTSIDE = "Call it outside of the transformation"
 _MEMORY = "a tensor whose numbers are in memory"
 _PLAIN = "a tensor that nothing differentiates, because FP8 attention has no derivative"
 
@@ -31,7 +32,7 @@ _NAMES_EXIST = hasattr(torch.Tensor, "has_names")  # gone from newer versions
 
 def derivative(tensor: Any) -> Obstacle | None:
     """What differentiates a tensor. The derivative of attention would be 0 in silence."""
-    if tensor.requires_grad and torch.is_grad_enabled():
+    if torch.is_grad_enabled() and _requires_grad(tensor):
         return Obstacle(
             "requires grad",
             _PLAIN,
@@ -53,6 +54,19 @@ def operator_derivative(tensor: Any) -> Obstacle | None:
     wrapped = _functorch.is_functorch_wrapped_tensor(tensor)
     obstacle = derivative(tensor)
     return obstacle if wrapped or _has_tangent(tensor) else None
+
+
+def _requires_grad(tensor: Any) -> bool:
+    """Whether backward differentiates a tensor, or what a wrapper of torch.func holds."""
+    if tensor.requires_grad:
+        return True
+    if torch.compiler.is_compiling():
+        return False
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+        if tensor.requires_grad:
+            return True
+    return False
 
 
 def _has_tangent(tensor: Any) -> bool:
@@ -100,11 +114,11 @@ def without_memory(tensor: Any) -> Obstacle | None:
     obstacle = unusual_kind(tensor)
     if obstacle is not None:
         return obstacle
-    outside = "Call it outside of the transformation"
+    tensor = unwrapped(tensor)
     if _functorch.is_functorch_wrapped_tensor(tensor):
-        return Obstacle("a wrapper of torch.func (vmap, grad, ...)", _MEMORY, outside)
+        return Obstacle("a wrapper of torch.func.vmap", _MEMORY, _OUTSIDE)
     if torch._is_functional_tensor(tensor):
-        return Obstacle("a wrapper of torch.func.functionalize", _MEMORY, outside)
+        return Obstacle("a wrapper of torch.func.functionalize", _MEMORY, _OUTSIDE)
     if _is_fake(tensor):
         return Obstacle("a fake tensor, which holds no numbers", _MEMORY, "Pass a real tensor")
     if tensor.is_neg():
@@ -118,10 +132,34 @@ def without_memory(tensor: Any) -> Obstacle | None:
     return None
 
 
+def unwrapped(tensor: Any) -> Any:
+    """What torch.func has wrapped to follow derivatives. Where derivative() finds none, it is the
+    same tensor; a batch of vmap is another, and stays."""
+    while _functorch.is_functorch_wrapped_tensor(tensor) and not _functorch.is_batchedtensor(
+        tensor
+    ):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def unreadable(tensor: Any) -> Obstacle | None:
     """Why the numbers of a tensor cannot be copied."""
     obstacle = unusual_kind(tensor)
+    if obstacle is None and _functorch.is_functorch_wrapped_tensor(tensor):
+        obstacle = Obstacle("a wrapper of torch.func (vmap, grad, ...)", _MEMORY, _OUTSIDE)
     return obstacle or without_memory(tensor.resolve_neg() if tensor.is_neg() else tensor)
+
+
+def require_number(name: str, tensor: Any) -> None:
+    """Refuses a tensor in place of a number that would lose something when it becomes one."""
+    obstacle = unusual_kind(tensor) or derivative(tensor)
+    if obstacle is not None:
+        raise ValueError(obstacle.text(name))
+    if tensor.numel() != 1:
+        raise ValueError(
+            f"{name}: a tensor of shape {list(tensor.shape)}; expected one number. "
+            f"Pass a float."
+        )
 
 
 def _is_distributed(tensor: Any) -> bool:

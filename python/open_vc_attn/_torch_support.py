@@ -28,8 +28,16 @@ def operand(tensor: Any) -> Operand:
     return (
         *_type_and_device(tensor),
         tuple([_number(size) for size in tensor.shape]),
-        tuple([_number(step) for step in tensor.stride()]),
+        tuple([_number(step) for step in _steps(tensor)]),
     )
+
+
+def _steps(tensor: Any) -> Any:
+    """The strides that the kernels see: torch copies what is lazily negated before."""
+    if torch.compiler.is_compiling() or not tensor.is_neg():
+        return tensor.stride()
+    view = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+    return view.clone().stride()
 
 
 def constant_options(options: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -225,12 +225,19 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
 
 Support is_supported(const TensorView& q, const TensorView& k, const TensorView& v,
                      const AttentionOptions& options) {
-  if (const api::MaybeRefusal refusal = validate_call(q, k, v, options)) {
-    return {false, refusal->message};
+  const auto refused = [](const api::Refusal& refusal) -> Support {
+    return {false, refusal.message, refusal.code};
+  };
+  if (const api::MaybeRefusal refusal = validate_call(q, k, v, options)) return refused(*refusal);
+  const NamedTensor arguments[] = {{"q", q}, {"k", k}, {"v", v}};
+  for (const NamedTensor& argument : arguments) {
+    if (argument.tensor.data == nullptr) continue;  // a question about a tensor without memory
+    if (const api::MaybeRefusal refusal = api::validate_pointer(argument)) return refused(*refusal);
   }
   const api::BackendChoice choice =
       api::choose_backend(make_request(q, k, v, 0.0, options, false), api::backends());
-  return {choice.backend != nullptr, choice.refusal.message};
+  if (choice.backend == nullptr) return refused(choice.refusal);
+  return {.supported = true};
 }
 
 }  // namespace openvc

@@ -37,7 +37,7 @@ ENTRIES = {
     "operator": operator("attention"),
     "operator_with_lse": first(operator("attention_with_lse")),
 }
-REFUSED = "derivative|wrapper of torch.func"
+REFUSED = "derivative|wrapper of torch.func|a gradient is asked for"
 
 
 def jvp(call, q, k, v):
@@ -113,6 +113,157 @@ FORWARD = [
     jvp_of_jvp,
 ]
 REVERSE = [grad, vjp, jacrev, vmap_of_grad, hessian]
+
+
+# Entries that take numbers beside tensors, as functions of the number.
+Q, K, V = tensors()
+ARRAYS = [x.numpy() for x in (Q, K, V)]
+NUMBERS = {
+    "attention": lambda x: open_vc_attn.attention(Q, K, V, softmax_scale=x),
+    "attention_with_lse": lambda x: open_vc_attn.attention(
+        Q, K, V, softmax_scale=x, return_lse=True
+    )[1],
+    "exact_attention": lambda x: open_vc_attn.exact_attention(Q, K, V, softmax_scale=x),
+    "prepare_fp8": lambda x: open_vc_attn.attention_fp8(
+        open_vc_attn.prepare_fp8(Q, K, V, softmax_scale=x)
+    ),
+    "prepare_v_repair": lambda x: open_vc_attn.attention_fp8(
+        open_vc_attn.prepare_v_repair(Q, K, V, budget=0.3, softmax_scale=x)
+    ),
+    "budget": lambda x: open_vc_attn.attention_fp8(
+        open_vc_attn.prepare_v_repair(Q, K, V, budget=x)
+    ),
+    "numerics": lambda x: open_vc_attn.attention(Q, K, V, numerics={"score_error_target": x}),
+    "Numerics": lambda x: open_vc_attn.attention(
+        Q, K, V, numerics=open_vc_attn.Numerics(score_error_target=x)
+    ),
+    "numpy": lambda x: torch.from_numpy(
+        open_vc_attn.attention(*ARRAYS, softmax_scale=x)
+    ),
+    "operator": lambda x: torch.ops.open_vc_attn.attention_scale_tensor(
+        Q, K, V, False, x, *OPTIONS[2:]
+    ),
+}
+
+
+def dual_number(call, x):
+    with forward_ad.dual_level():
+        return call(forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+NUMBER_FORMS = {
+    "requires grad": lambda call, x: call(x.requires_grad_()).sum().backward(),
+    "parameter": lambda call, x: call(torch.nn.Parameter(x)).sum().backward(),
+    "one element": lambda call, x: call(x.reshape(1, 1).requires_grad_()).sum().backward(),
+    "dual": dual_number,
+    "jvp": lambda call, x: torch.func.jvp(call, (x,), (torch.ones_like(x),)),
+    "jacfwd": lambda call, x: torch.func.jacfwd(call)(x),
+    "grad": lambda call, x: torch.func.grad(lambda y: call(y).sum())(x),
+    "vjp": lambda call, x: torch.func.vjp(call, x)[1](torch.ones_like(Q)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", NUMBERS)
+@pytest.mark.parametrize("form", NUMBER_FORMS)
+def test_differentiation_of_a_number_is_refused(form, entry):
+    with pytest.raises((ValueError, NotImplementedError), match=REFUSED):
+        NUMBER_FORMS[form](NUMBERS[entry], torch.tensor(0.3))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", NUMBER_FORMS)
+@pytest.mark.parametrize("name", ["softmax_scale", "numerics"])
+def test_is_supported_knows_of_numbers(name, form):
+    answers = []
+
+    def ask(x):
+        value = x if name == "softmax_scale" else {"score_error_target": x}
+        answers.append(is_supported(Q, K, V, **{name: value}))
+        return x * torch.ones_like(Q)
+
+    NUMBER_FORMS[form](ask, torch.tensor(0.3))
+    assert answers and not any(answers)
+    assert all(name in x.reason and "derivative" in x.reason for x in answers)
+
+
+@pytest.mark.parametrize("entry", NUMBERS)
+def test_tensors_that_nothing_differentiates_are_numbers(entry):
+    x = torch.tensor(0.3, dtype=torch.float64)
+    expected = NUMBERS[entry](x)
+    parameter = torch.nn.Parameter(x)
+    with torch.no_grad():
+        assert torch.equal(NUMBERS[entry](parameter), expected)
+    assert torch.equal(NUMBERS[entry](parameter.detach()), expected)
+    if entry != "operator":
+        assert torch.equal(NUMBERS[entry](0.3), expected)
+
+
+def without_grad(call):
+    def run(*inputs):
+        with torch.no_grad():
+            return call(*inputs)
+
+    return run
+
+
+def inference(call):
+    def run(*inputs):
+        with torch.inference_mode():
+            return call(*inputs)
+
+    return run
+
+
+WAYS_OUT = {
+    "grad, detach": (grad, lambda call: lambda x, k, v: call(x.detach(), k, v)),
+    "grad, no_grad": (grad, without_grad),
+    "grad, inference_mode": (grad, inference),
+    "vjp, no_grad": (vjp, without_grad),
+    "jvp, unpack_dual": (
+        jvp,
+        lambda call: lambda x, k, v: call(forward_ad.unpack_dual(x).primal, k, v),
+    ),
+    "jvp, inference_mode": (jvp, inference),
+    "hessian, detach": (hessian, lambda call: lambda x, k, v: call(x.detach(), k, v)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_what_the_refusals_advise_works(way, entry):
+    transformation, follow = WAYS_OUT[way]
+    q, k, v = tensors()
+    expected = ENTRIES[entry](q, k, v)
+    found = []
+
+    def call(x, *others):
+        out = follow(ENTRIES[entry])(x, *others)
+        found.append(out)
+        return out * 0 + x  # something to differentiate
+
+    transformation(call, q, k, v)
+    assert found
+    for out in found:
+        while torch._C._functorch.is_functorch_wrapped_tensor(out):
+            out = torch._C._functorch.get_unwrapped(out)
+        assert torch.equal(out.reshape(expected.shape), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_derivative_of_an_outer_level_is_seen(entry):
+    """The tensor of the inner level needs no gradient, but what it wraps does."""
+    q, k, v = tensors()
+
+    def outer(x):
+        return torch.func.grad(
+            lambda y: ENTRIES[entry](x + 0 * y.detach(), k, v).sum() * 0 + y.sum()
+        )(x.detach()).sum()
+
+    with pytest.raises((ValueError, NotImplementedError), match=REFUSED):
+        torch.func.grad(outer)(q)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

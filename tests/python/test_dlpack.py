@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays of frameworks that the package does not know, through DLPack."""
 
+import gc
+import sys
 import types
 
 import numpy
@@ -79,6 +81,199 @@ def test_prepared_and_exact():
     assert as_bytes(numpy.from_dlpack(out)) == as_bytes(attention(*inputs))
     exact = numpy.from_dlpack(exact_attention(*foreign, [5]))
     numpy.testing.assert_array_equal(exact, exact_attention(*inputs, [5]))
+
+
+class Nameless:
+    """An array that has no attribute but DLPack's functions."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def entries():
+    """Entry points as functions of Q, K and V; each gives one array."""
+    return {
+        "attention": attention,
+        "attention_with_lse": lambda *x: attention(*x, return_lse=True)[1],
+        "exact_attention": exact_attention,
+        "exact_attention_with_lse": lambda *x: exact_attention(*x, return_lse=True)[1],
+        "rows": lambda *x: exact_attention(*x, rows=[2, 0]),
+        "prepare_fp8": lambda *x: open_vc_attn.attention_fp8(open_vc_attn.prepare_fp8(*x)),
+        "prepare_v_repair": lambda *x: open_vc_attn.attention_fp8(
+            open_vc_attn.prepare_v_repair(*x, budget=0.2)
+        ),
+    }
+
+
+SHAPES_THAT_LIE = [
+    (5, 2, 128),
+    (500, 2, 128),
+    (40, 200, 128),
+    (40, 0, 128),
+    (1, 40, 2, 128),
+    (40, 2),
+    (),
+    None,
+    "shape",
+    [40, 2, 128],
+]
+
+
+@pytest.mark.parametrize("entry", entries())
+@pytest.mark.parametrize("index", range(len(SHAPES_THAT_LIE)))
+def test_sizes_come_from_the_capsule(index, entry):
+    inputs = random_qkv(40)
+    expected = entries()[entry](*inputs)
+    foreign = [Foreign(x) for x in inputs]
+    for x in foreign:
+        x.shape = SHAPES_THAT_LIE[index]
+    assert is_supported(*foreign)
+    assert as_bytes(numpy.from_dlpack(entries()[entry](*foreign))) == as_bytes(expected)
+
+
+class Lies(numpy.ndarray):
+    """A NumPy array that says something else about itself than NumPy knows."""
+
+    shape = property(lambda self: (4000, 2, 128))
+    strides = property(lambda self: (0, 0, 4))
+    __array_interface__ = property(lambda self: {"data": (16, False)})
+    dtype = property(lambda self: numpy.dtype("f2"))
+
+
+@pytest.mark.parametrize("entry", entries())
+def test_attributes_of_subclasses_do_not_matter(entry):
+    inputs = random_qkv(40)
+    expected = entries()[entry](*inputs)
+    lying = [x.view(Lies) for x in inputs]
+    assert is_supported(*lying)
+    assert as_bytes(entries()[entry](*lying)) == as_bytes(expected)
+
+
+@pytest.mark.parametrize("entry", entries())
+def test_attributes_of_torch_subclasses_do_not_matter(entry):
+    torch = pytest.importorskip("torch", minversion="2.4")
+
+    class LyingTensor(torch.Tensor):
+        shape = property(lambda self: torch.Size((4000, 2, 128)))
+
+        def stride(self, *_):
+            return (0, 0, 1)
+
+        def data_ptr(self):
+            return 16
+
+    inputs = random_qkv(40)
+    expected = entries()[entry](*inputs)
+    lying = [torch.from_numpy(x).as_subclass(LyingTensor) for x in inputs]
+    found = entries()[entry](*lying)
+    assert as_bytes(torch.Tensor.as_subclass(found, torch.Tensor).numpy()) == as_bytes(expected)
+
+
+@pytest.mark.parametrize("entry", entries())
+def test_arrays_without_a_shape(entry):
+    inputs = random_qkv(40)
+    nameless = [*map(Nameless, inputs)]
+    assert is_supported(*nameless)
+    found = entries()[entry](*nameless)
+    assert as_bytes(numpy.from_dlpack(found)) == as_bytes(entries()[entry](*inputs))
+
+
+def test_results_are_inputs():
+    inputs = random_qkv(40)
+    out = attention(*map(Nameless, inputs))
+    again = attention(*inputs)
+    assert is_supported(out, out, out)
+    for entry in entries().values():
+        found = entry(out, out, out)
+        assert as_bytes(numpy.from_dlpack(found)) == as_bytes(entry(again, again, again))
+
+
+class Held(Nameless):
+    """A producer that gives the same capsule each time."""
+
+    def __init__(self, array, capsule=None):
+        super().__init__(array)
+        self._capsule = array.__dlpack__() if capsule is None else capsule
+
+    def __dlpack__(self, **_):
+        return self._capsule
+
+
+@pytest.mark.parametrize("sharing", ["one array", "one capsule", "three capsules"])
+@pytest.mark.parametrize("entry", entries())
+def test_a_capsule_is_used_once(entry, sharing):
+    x = random_qkv(40)[0]
+    held = Held(x)
+    operands = {
+        "one array": [held] * 3,
+        "one capsule": [held, Held(x, held._capsule), Held(x, held._capsule)],
+        "three capsules": [Held(x), Held(x), Held(x)],
+    }[sharing]
+    for _ in range(3):  # a question uses nothing up
+        assert is_supported(*operands)
+    found = numpy.from_dlpack(entries()[entry](*operands))
+    assert as_bytes(found) == as_bytes(entries()[entry](x, x, x))
+    for _ in range(3):
+        support = is_supported(*operands)
+        assert "q: __dlpack__() gave a capsule that was used before" in support.reason
+        with pytest.raises(ValueError, match="used before; expected a new one from every call"):
+            entries()[entry](*operands)
+    references = sys.getrefcount(x)
+    del held, operands
+    gc.collect()
+    assert sys.getrefcount(x) < references  # freed once, and not by the capsules
+
+
+def test_a_capsule_that_somebody_else_used():
+    x = random_qkv(40)[0]
+    held = Held(x)
+    numpy.from_dlpack(held)
+    assert "used before" in is_supported(held, held, held).reason
+    with pytest.raises(ValueError, match="used before"):
+        attention(held, held, held)
+
+
+class Raising(Nameless):
+    def __init__(self, function, error):
+        super().__init__(None)
+        self._raises = function, error
+
+    def _try(self, name, value):
+        if self._raises[0] == name:
+            raise self._raises[1]
+        return value
+
+    def __dlpack__(self, **_):
+        return self._try("capsule", "no capsule")
+
+    def __dlpack_device__(self):
+        return self._try("device", (1, 0))
+
+
+@pytest.mark.parametrize("position", range(3))
+@pytest.mark.parametrize(
+    "function, error",
+    [
+        ("capsule", OSError("device lost")),
+        ("capsule", TypeError("mine")),
+        ("capsule", BufferError("locked")),
+        ("device", ZeroDivisionError("no device")),
+        ("nothing", None),
+    ],
+)
+def test_producers_that_fail(function, error, position):
+    operands = [Nameless(x) for x in random_qkv(4)]
+    operands[position] = Raising(function, error)
+    expected = rf"{'qkv'[position]}: .*{error if error else 'gave str; expected a DLPack capsule'}"
+    with pytest.raises((ValueError, TypeError), match=expected) as caught:
+        attention(*operands)
+    assert is_supported(*operands).reason == str(caught.value)
 
 
 def test_refusals():

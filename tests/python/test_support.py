@@ -144,6 +144,21 @@ class Subclass(torch.Tensor):
     pass
 
 
+def byte_shifted(x):
+    memory = bytearray(x.nbytes + x.itemsize)
+    count = x.numel()
+    return torch.frombuffer(memory, dtype=x.dtype, offset=1, count=count).view(x.shape)
+
+
+def resized(x, size):
+    return cut(x.clone(), size)
+
+
+def cut(x, size=1000):
+    x.untyped_storage().resize_(size)
+    return x
+
+
 FORMS = {
     "plain": lambda x: x,
     "channel stride": channels_last_but_one,
@@ -156,6 +171,16 @@ FORMS = {
     "sparse rows": lambda x: x.flatten(1).to_sparse_csr(),
     "quantized": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
     "negated": torch._neg_view,
+    "imaginary part of a conjugate": lambda x: torch.complex(x, x).conj().imag,
+    "negated, tokens last": lambda x: torch._neg_view(x.transpose(0, 2).contiguous().transpose(0, 2)),
+    "negated, expanded": lambda x: torch._neg_view(x[:, :1]).expand_as(x),
+    "byte address": byte_shifted,
+    "half an element": lambda x: byte_shifted(x.bfloat16()),
+    "freed storage": lambda x: resized(x, 0),
+    "storage cut in the middle": lambda x: resized(x, 1000),
+    "storage without its last byte": lambda x: resized(x, x.nbytes - 1),
+    "slice of a cut storage": lambda x: cut(x.clone()[1:, 1:]),
+    "slice before the cut": lambda x: resized(x, x.nbytes // 2)[:1],
     "zeros without memory": lambda x: torch._efficientzerotensor(x.shape),
     "parameter": torch.nn.Parameter,
     "requires grad": lambda x: x.clone().requires_grad_(),
@@ -302,3 +327,17 @@ def test_export(strict):
     )
     assert "open_vc_attn.attention.default" in [str(node.target) for node in program.graph.nodes]
     assert torch.equal(program.module()(*second), attention(*second))
+
+
+@pytest.mark.parametrize("form", [name for name in FORMS if "cut" in name or "freed" in name])
+def test_tensors_beyond_their_storage_are_refused(form):
+    q, k, v = (torch.from_numpy(x) for x in random_qkv(6, 6))
+    operands = [FORMS[form](x) for x in (q, k, v)]
+    if form == "slice before the cut":
+        assert agree(*operands)
+    else:
+        assert "q: a storage of" in agree(*operands).reason
+        with pytest.raises(ValueError, match="q: a storage of"):
+            open_vc_attn.prepare_fp8(*operands)
+        with pytest.raises(ValueError, match="q: a storage of"):
+            open_vc_attn.exact_attention(*operands)
