@@ -14,6 +14,7 @@ KeyOrder = Literal["mid_window", "descending"]
 
 SMALLEST_SCALE = 2.0**-149
 LARGEST_SCALE = (2.0 - 2.0**-23) * 2.0**127
+_SCALES = f"{SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}"
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ def as_softmax_scale(scale: Any) -> float | None:
     # Comparisons alone: compilers can make them conditions on a scale that changes between calls.
     if SMALLEST_SCALE <= value <= LARGEST_SCALE:
         return value
-    if not (math.isfinite(value) and value > 0):
+    if not 0 < value < math.inf:
         raise ValueError(
             f"softmax_scale: {value}; expected a finite number > 0. Leave it out for 1/sqrt(D)."
         )
     raise ValueError(
-        f"softmax_scale: {value}; expected {SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}, the range "
+        f"softmax_scale: {value}; expected {_SCALES}, the range "
         "of single precision. Leave it out for 1/sqrt(D)."
     )
 

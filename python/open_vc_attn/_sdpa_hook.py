@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from ._capture_file import is_softmax_scale
@@ -35,6 +36,11 @@ class SdpaHook(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is scaled_dot_product_attention:
             self._see(*args, **kwargs)
+        elif func is multi_head_attention_forward:
+            # The one function of torch's that calls attention and is handled itself: the mode is
+            # off meanwhile.
+            with self:
+                return _mha(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _see(
@@ -66,6 +72,24 @@ class SdpaHook(TorchFunctionMode):
             masked=attn_mask is not None,
             obstacle=_obstacle(query, key, is_causal, scale),
         )
+
+
+def _without_handling(func: FunctionType) -> FunctionType:
+    """A function of torch's that does not hand itself to the active mode first, which would call
+    it for ever."""
+    names = {name: _nothing for name in func.__globals__ if name.startswith("has_torch_function")}
+    copy = FunctionType(
+        func.__code__, func.__globals__ | names, func.__name__, func.__defaults__, func.__closure__
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def _nothing(*_: Any) -> bool:
+    return False
+
+
+_mha = _without_handling(multi_head_attention_forward)
 
 
 def _unreadable(**tensors: Any) -> str:

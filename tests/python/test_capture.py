@@ -464,3 +464,32 @@ def test_the_program_has_the_same_list_of_foreign_parameters():
     text = source.read_text(encoding="utf-8")
     table = text[text.index("kForeignParameters = ") : text.index("});")]
     assert dict(re.findall(r'\{"(\w+)", "(\w*)"\}', table)) == _FOREIGN_PARAMETERS
+
+
+LAYERS = {
+    "MultiheadAttention": (
+        lambda torch: torch.nn.MultiheadAttention(256, 2, batch_first=True),
+        lambda layer, x: layer(x, x, x, need_weights=False),
+        1,
+    ),
+    "TransformerDecoderLayer": (
+        lambda torch: torch.nn.TransformerDecoderLayer(256, 2, batch_first=True),
+        lambda layer, x: layer(x, x),
+        2,
+    ),
+    "TransformerEncoderLayer": (
+        lambda torch: torch.nn.TransformerEncoderLayer(256, 2, batch_first=True),
+        lambda layer, x: layer(x),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_torch_are_seen(torch, name, tmp_path):
+    make, call, count = LAYERS[name]
+    layer, x = make(torch), torch.randn(1, 10, 256)
+    with capture(out=tmp_path) as recording:
+        call(layer, x)
+    assert len(recording.files) == count
+    assert load_capture(recording.files[0]).q.shape == (10, 2, 128)

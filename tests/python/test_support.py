@@ -341,3 +341,16 @@ def test_tensors_beyond_their_storage_are_refused(form):
             open_vc_attn.prepare_fp8(*operands)
         with pytest.raises(ValueError, match="q: a storage of"):
             open_vc_attn.exact_attention(*operands)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_compiled_scale_that_becomes_invalid(dynamic):
+    torch._dynamo.reset()
+
+    def ask(x, scale):
+        return x + 1 if is_supported(x, x, x, softmax_scale=scale) else x * 1
+
+    compiled = torch.compile(ask, fullgraph=True, backend="eager", dynamic=dynamic)
+    x = torch.ones(6, 2, 128)
+    for scale in (0.1, 0.2, -1.0, 1e-50, 0.3, float("inf"), float("nan"), 1e300, 0.0):
+        assert torch.equal(compiled(x, scale), ask(x, scale)), scale
