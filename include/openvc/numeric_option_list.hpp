@@ -84,12 +84,6 @@ inline constexpr std::tuple kNumericOptions{
         .documentation = "Standard deviation that a k-step must remove from the scores of a head "
                          "to be spent. 0 spends max_extra_steps in every head.",
     },
-    NumericOption<Choice>{
-        .name = "tail_correction",
-        .field = &NumericOptions::tail_correction,
-        .documentation = "Follow E4M3's subnormals in the tail of ExpCast. Costs about 6 % of a "
-                         "head's time.",
-    },
     NumericOption<bool>{
         .name = "smooth_values",
         .field = &NumericOptions::smooth_values,

@@ -29,7 +29,6 @@ struct NumericOptions {
   Choice rotation = Choice::automatic;
   int max_extra_steps = 2;
   float score_error_target = 0.32f;
-  Choice tail_correction = Choice::automatic;
   bool smooth_values = true;
   ValueScale value_scale = ValueScale::per_channel;
 };

@@ -93,7 +93,6 @@ typedef struct openvc_options {
   int32_t rotation;         /* openvc_choice: Hadamard rotation of Q and K */
   int32_t max_extra_steps;  /* 0, 1, 2 or 4 k-steps of residual columns per head */
   float score_error_target; /* score error that a k-step must remove, 1/8 octaves */
-  int32_t tail_correction;  /* openvc_choice */
   int32_t smooth_values;    /* 0 or 1: remove the channel means of V before rounding */
   int32_t value_scale;      /* openvc_value_scale */
   int32_t threads;          /* CPU threads, 0 for the default, which openvc_info_json() tells */
@@ -105,10 +104,8 @@ typedef struct openvc_options {
 typedef struct openvc_head_plan {
   int32_t extra_steps;
   int32_t rotated;
-  int32_t tail_correction;
   int32_t score_exponent;
   float predicted_score_error;
-  float predicted_flush;
 } openvc_head_plan;
 
 /* Quantised Q, K and V. Immutable; any number of threads may use one at the same time, on any

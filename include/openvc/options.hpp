@@ -69,10 +69,8 @@ struct Execution {
 struct HeadPlan {
   int extra_steps = 0;   ///< k-steps of residual columns
   bool rotated = false;  ///< Hadamard rotation
-  bool tail_correction = false;
   int score_exponent = 0;              ///< scores count 2^score_exponent code units
   float predicted_score_error = 0.0f;  ///< standard deviation, code units, after the plan
-  float predicted_flush = 0.0f;        ///< softmax mass that plain ExpCast would lose, 0..1
 };
 
 }  // namespace openvc

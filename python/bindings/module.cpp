@@ -196,10 +196,8 @@ void bind_prepared(nb::module_& module) {
   nb::class_<HeadPlan>(module, "HeadPlan", "What the preparation decided for one head.")
       .def_ro("extra_steps", &HeadPlan::extra_steps)
       .def_ro("rotated", &HeadPlan::rotated)
-      .def_ro("tail_correction", &HeadPlan::tail_correction)
       .def_ro("score_exponent", &HeadPlan::score_exponent)
-      .def_ro("predicted_score_error", &HeadPlan::predicted_score_error)
-      .def_ro("predicted_flush", &HeadPlan::predicted_flush);
+      .def_ro("predicted_score_error", &HeadPlan::predicted_score_error);
   nb::class_<Prepared>(module, "Prepared", "Quantised Q, K and V.")
       .def_prop_ro("query_shape", &Prepared::query_shape)
       .def_prop_ro("key_shape", &Prepared::key_shape)

@@ -94,7 +94,6 @@ if TYPE_CHECKING:
         rotation: Choice = "automatic"
         max_extra_steps: int = 2
         score_error_target: float = 0.32
-        tail_correction: Choice = "automatic"
         smooth_values: bool = True
         value_scale: ValueScale = "per_channel"
 

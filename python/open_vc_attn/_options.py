@@ -27,17 +27,11 @@ class HeadPlan:
     rotated: bool
     """Hadamard rotation of Q and K."""
 
-    tail_correction: bool
-    """ExpCast follows E4M3's subnormals."""
-
     score_exponent: int
     """Scores count 2**score_exponent code units."""
 
     predicted_score_error: float
     """Standard deviation of the scores' rounding error under this plan, in code units."""
-
-    predicted_flush: float
-    """Softmax mass that plain ExpCast would lose, 0..1."""
 
 
 @dataclass(frozen=True)

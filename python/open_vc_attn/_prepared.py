@@ -56,10 +56,8 @@ class PreparedFP8:
             HeadPlan(
                 extra_steps=plan.extra_steps,
                 rotated=plan.rotated,
-                tail_correction=plan.tail_correction,
                 score_exponent=plan.score_exponent,
                 predicted_score_error=plan.predicted_score_error,
-                predicted_flush=plan.predicted_flush,
             )
             for plan in self._native.plans
         ]

@@ -219,8 +219,8 @@ openvc_status openvc_prepared_plans(const openvc_prepared* prepared, openvc_head
     if (count != nullptr) *count = all.size();
     for (size_t i = 0; i < std::min(capacity, all.size()); ++i) {
       const openvc::HeadPlan& plan = all[i];
-      plans[i] = {plan.extra_steps,    plan.rotated ? 1 : 0,       plan.tail_correction ? 1 : 0,
-                  plan.score_exponent, plan.predicted_score_error, plan.predicted_flush};
+      plans[i] = {plan.extra_steps, plan.rotated ? 1 : 0, plan.score_exponent,
+                  plan.predicted_score_error};
     }
   });
 }

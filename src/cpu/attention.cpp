@@ -168,7 +168,8 @@ class AttentionRun {
     }
     space.query_has_nan[static_cast<std::size_t>(g)] = nan ? 1 : 0;
     kernel_.pack_queries(rows, columns, queries_of(g, space));
-    for (int i = 0; i < group; ++i) space.rows.set_row(g * group + i, numerics::RowState{});
+    const numerics::RowState empty = numerics::empty_row(sections_.head_rule(task.bh));
+    for (int i = 0; i < group; ++i) space.rows.set_row(g * group + i, empty);
     std::fill_n(accumulators_of(g, space), group * kHeadDim, 0.0f);
   }
 
@@ -230,7 +231,8 @@ class AttentionRun {
     kernel_.accumulate({.values = block.values,
                         .probabilities = space.probabilities.data(),
                         .used_keys = used,
-                        .factor = rescaled ? space.rows.factor + g * group : nullptr,
+                        .weight = space.rows.weight + g * group,
+                        .rescale = rescaled ? space.rows.rescale + g * group : nullptr,
                         .accumulators = accumulators_of(g, space)});
   }
 
@@ -255,8 +257,8 @@ class AttentionRun {
     for (int i = 0; i < queries; ++i) {
       const numerics::RowState row = space.rows.row(g * group + i);
       log_sum_exp_[task.bh * problem_.queries + first + i] = numerics::log_sum_exp(
-          row, std::log(row.sum), shifts != nullptr ? shifts[first + i] : 0.0f,
-          sections_.head_rule(task.bh).excess_exponent);
+          row, sections_.head_rule(task.bh), std::log(row.sum),
+          shifts != nullptr ? shifts[first + i] : 0.0f);
     }
   }
 

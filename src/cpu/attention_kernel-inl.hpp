@@ -110,14 +110,8 @@ void accumulate_group(const ValueTask& task) {
   for (int channel = 0; channel < numerics::kHeadDim; channel += kTileRows) {
     float* out = task.accumulators + channel * kGroup;
     FloatVector sums[kTileRows][kTileVectors];
-    for (int r = 0; r < kTileRows; ++r) {
-      HWY_UNROLL(4)
-      for (int v = 0; v < kTileVectors; ++v) {
-        sums[r][v] = hn::Load(d, out + r * kGroup + v * kLanes);
-        if (task.factor != nullptr) {
-          sums[r][v] = hn::Mul(sums[r][v], hn::Load(d, task.factor + v * kLanes));
-        }
-      }
+    for (auto& row : sums) {
+      for (auto& sum : row) sum = hn::Zero(d);
     }
     const Word* rows = words_of(task.values) + static_cast<std::size_t>(channel) * kRowWords;
     prefetch_rows(rows + kTileRows * kRowWords, kTileRows * kRowWords);
@@ -126,7 +120,12 @@ void accumulate_group(const ValueTask& task) {
     for (int r = 0; r < kTileRows; ++r) {
       HWY_UNROLL(4)
       for (int v = 0; v < kTileVectors; ++v) {
-        hn::Store(sums[r][v], d, out + r * kGroup + v * kLanes);
+        float* place = out + r * kGroup + v * kLanes;
+        auto before = hn::Load(d, place);
+        if (task.rescale != nullptr) {
+          before = hn::Mul(before, hn::Load(d, task.rescale + v * kLanes));
+        }
+        hn::Store(hn::MulAdd(sums[r][v], hn::Load(d, task.weight + v * kLanes), before), d, place);
       }
     }
   }

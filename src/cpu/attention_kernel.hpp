@@ -25,19 +25,17 @@
 // group.
 namespace openvc::cpu {
 
-/// numerics::RowState of the queries of a block, one array per field.
+/// numerics::RowState of the queries of a block, one array per field, and of the numerics::BlockCast
+/// of the last key block what the second product needs.
 struct RowStates {
-  alignas(kVectorAlignment) float row_max[numerics::kQueryBlock];
-  alignas(kVectorAlignment) float offset[numerics::kQueryBlock];
+  alignas(kVectorAlignment) float reference[numerics::kQueryBlock];
   alignas(kVectorAlignment) float sum[numerics::kQueryBlock];
-  alignas(kVectorAlignment) float factor[numerics::kQueryBlock];  // of the last key block
+  alignas(kVectorAlignment) float weight[numerics::kQueryBlock];
+  alignas(kVectorAlignment) float rescale[numerics::kQueryBlock];
 
-  [[nodiscard]] numerics::RowState row(int query) const {
-    return {row_max[query], offset[query], sum[query]};
-  }
+  [[nodiscard]] numerics::RowState row(int query) const { return {reference[query], sum[query]}; }
   void set_row(int query, const numerics::RowState& state) {
-    row_max[query] = state.row_max;
-    offset[query] = state.offset;
+    reference[query] = state.reference;
     sum[query] = state.sum;
   }
 };
@@ -61,19 +59,20 @@ struct CastTask {
   int used_keys = 0;
   numerics::HeadRule rule{};
   bool has_nan = false;  // a score may be NaN
-  bool repair = false;   // neither raises the maximum nor adds to the sum
+  bool repair = false;   // adds nothing to the sum
   RowStates* rows = nullptr;
   int first_query = 0;                 // of the group in `rows`
   std::byte* probabilities = nullptr;  // out: words (used_keys / word_elements, group), slot order
 };
 
-/// accumulators = accumulators * factor + V^T P^T
+/// accumulators = accumulators * rescale + weight * V^T P^T
 struct ValueTask {
   const std::byte* values = nullptr;         // words (kHeadDim, kKeyBlock / word_elements)
   const std::byte* probabilities = nullptr;  // words (used_keys / word_elements, group)
   int used_keys = 0;
-  const float* factor = nullptr;  // (group), or null: all 1
-  float* accumulators = nullptr;  // (kHeadDim, group)
+  const float* weight = nullptr;   // (group)
+  const float* rescale = nullptr;  // (group), or null: all 1
+  float* accumulators = nullptr;   // (kHeadDim, group)
 };
 
 /// Normalises, scales and stores the rows of a group.
@@ -98,7 +97,7 @@ struct AttentionKernel {
   /// Decoded rows (group, columns / word_elements) to the operand of score().
   void (*pack_queries)(const std::byte* rows, int columns, std::byte* queries);
   void (*score)(const ScoreTask& task);
-  /// Returns whether a factor differs from 1.
+  /// Returns whether a rescale differs from 1.
   bool (*cast)(const CastTask& task);
   void (*accumulate)(const ValueTask& task);
   void (*store)(const OutputTask& task);

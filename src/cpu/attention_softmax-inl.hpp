@@ -22,110 +22,119 @@ namespace {
 
 inline constexpr int kGroup = kTileVectors * kLanes;
 
-/// Vector form of numerics::probability_code for the lanes of one vector. It holds for rows whose
-/// maximum is not +inf and for scores up to that maximum; the others take convert_row().
-template <bool kWide, bool kTail>
+/// Vector forms of numerics::block_offset and numerics::exp2_code_units for the tops of narrow heads,
+/// at most a few hundred code units, and for kLeastTop, whose block has no score that counts.
+HWY_INLINE FloatVector block_offsets(FloatVector top) {
+  const FloatTag d;
+  const auto grid = hn::Set(d, kIntegerGrid);
+  const auto target = hn::Sub(hn::Set(d, static_cast<float>(numerics::kPeakCode)), top);
+  return hn::Sub(hn::Add(target, grid), grid);
+}
+
+HWY_INLINE FloatVector block_weights(FloatVector top) {
+  const FloatTag d;
+#if !HWY_NATIVE_FMA  // the contract's series is one of fused multiply-adds
+  alignas(kVectorAlignment) float weights[kLanes];
+  hn::Store(top, d, weights);
+  for (float& weight : weights) weight = numerics::exp2_code_units(weight);
+  return hn::Load(d, weights);
+#else
+  const WordTag du;
+  const auto grid = hn::Set(d, kIntegerGrid);
+  constexpr float kZeroExponent = -127.0f;  // no bit is left of it
+  const auto octaves = hn::Max(hn::Mul(top, hn::Set(d, 1.0f / numerics::kE4m3CodesPerOctave)),
+                               hn::Set(d, kZeroExponent));
+  const auto shifted = hn::Add(octaves, grid);
+  const auto x = hn::Sub(octaves, hn::Sub(shifted, grid));
+  constexpr numerics::Exp2Series kSeries;
+  auto power = hn::Set(d, kSeries.coefficients[0]);
+  HWY_UNROLL(8)
+  for (int i = 1; i < numerics::Exp2Series::kTerms; ++i) {
+    power = hn::MulAdd(power, x, hn::Set(d, kSeries.coefficients[i]));
+  }
+  const auto biased = hn::Add(hn::BitCast(du, shifted), hn::Set(du, 127u));
+  return hn::Mul(power, hn::BitCast(d, hn::ShiftLeft<numerics::kFloatMantissaBits>(biased)));
+#endif
+}
+
+/// Vector form of numerics::probability_code for the lanes of one vector, for scores that are not
+/// NaN.
+template <bool kWide>
 class ProbabilityCast {
  public:
-  ProbabilityCast(FloatVector row_max, FloatVector offset, int score_exponent) {
+  ProbabilityCast(FloatVector top, FloatVector offset, int score_exponent) {
     const FloatTag d;
     auto bias = offset;
     if constexpr (kWide) {
-      // Rows that have seen nothing but -inf keep it: -inf - 0 instead of -inf + inf.
-      const auto unset = hn::Eq(row_max, hn::Set(d, -numerics::infinity()));
-      reference_ = hn::IfThenZeroElse(unset, row_max);
+      top_ = top;
       scale_ = hn::Set(d, numerics::exp2_int(score_exponent));
       bias = hn::Set(d, static_cast<float>(numerics::kPeakCode));
     }
-    lowest_ = hn::Sub(hn::Set(d, kTail ? kLowestTailCode : 0.0f), bias);
+    lowest_ = hn::Neg(bias);
     bias_ = hn::Add(bias, hn::Set(d, kIntegerGrid));
   }
 
   /// The code on the integer grid. The sum is rounded once; numerics::unclamped_code() rounds
   /// twice, but its first rounding is exact wherever the code is not clamped.
   [[nodiscard]] HWY_INLINE FloatVector operator()(FloatVector score) const {
-    const FloatTag d;
-    const auto grid = hn::Set(d, kIntegerGrid);
     auto x = score;
-    if constexpr (kWide) x = hn::Mul(round_to_half(hn::Sub(x, reference_)), scale_);
-    const auto code = hn::Add(hn::Max(x, lowest_), bias_);
-    if constexpr (!kTail) return code;
-    const auto line =
-        hn::MulAdd(hn::Sub(code, grid), hn::Set(d, 0.25f), hn::Set(d, kIntegerGrid + 4.0f));
-    return hn::Max(hn::Max(code, line), grid);
+    if constexpr (kWide) x = hn::Mul(round_to_half(hn::Sub(x, top_)), scale_);
+    return hn::Add(hn::Max(x, lowest_), bias_);
   }
 
  private:
-  // Below -16 the corrected code is 0.
-  static constexpr float kLowestTailCode = -20.0f;
-
-  FloatVector reference_ = hn::Zero(FloatTag());
+  FloatVector top_ = hn::Zero(FloatTag());
   FloatVector scale_ = hn::Zero(FloatTag());
   FloatVector lowest_ = hn::Zero(FloatTag());
   FloatVector bias_ = hn::Zero(FloatTag());
 };
 
-/// One row by the scalar contract: NaN, +inf and scores above the maximum of a repair row.
-inline void convert_row(const CastTask& task, int lane, float sum_before) {
+/// One row by the scalar contract: for scores that may be NaN.
+inline bool convert_row(const CastTask& task, int lane) {
   using numerics::kKeyGroup;
   const int query = task.first_query + lane;
   auto* words = reinterpret_cast<Words::Word*>(task.probabilities);
-  numerics::RowState row = task.rows->row(query);
-  if (task.has_nan && !task.repair) {
-    float block_max = -numerics::infinity();
-    for (int key = 0; key < task.used_keys; ++key) {
-      const float score = task.scores[key * kGroup + lane];
-      if (score > block_max) block_max = score;
-    }
-    row.sum = sum_before;
-    task.rows->factor[query] = numerics::raise_row_max(row, block_max, task.rule);
-    sum_before = row.sum;
+  float top = numerics::kLeastTop;
+  for (int key = 0; key < task.used_keys; ++key) {
+    const float score = task.scores[key * kGroup + lane];
+    if (score > top) top = score;
   }
+  numerics::RowState row = task.rows->row(query);
+  const numerics::BlockCast block = numerics::begin_block(row, top, task.rule);
   double sum = 0.0;
   for (int key = 0; key < task.used_keys; ++key) {
     const float score = task.scores[key * kGroup + lane];
-    const float value = numerics::kE4m3Values[numerics::probability_code(score, row, task.rule)];
+    const float value = numerics::kE4m3Values[numerics::probability_code(score, block, task.rule)];
     const int slot = numerics::slot_of_key(key);
     Words::store_element(words + slot / Words::kWordElements * kGroup + lane,
                          slot % Words::kWordElements, value);
     sum += value;
   }
-  row.sum = task.repair ? sum_before : sum_before + static_cast<float>(sum);
+  if (!task.repair) numerics::end_block(row, block, static_cast<float>(sum));
   task.rows->set_row(query, row);
+  task.rows->weight[query] = block.weight;
+  task.rows->rescale[query] = block.rescale;
+  return block.rescale != 1.0f;
 }
 
-/// Raises the maxima of the lanes of vector `v` where the block exceeds them.
-inline bool raise_maxima(const CastTask& task, int v) {
+/// Begins the block for the lanes of a vector at `first`, one by one.
+inline bool begin_wide_blocks(const CastTask& task, FloatVector top, int first) {
   const FloatTag d;
-  const int first = task.first_query + v * kLanes;
-  float* factor = task.rows->factor + first;
-  hn::Store(hn::Set(d, 1.0f), d, factor);
-  const auto block_max = round_to_half(hn::Load(d, task.block_max + v * kLanes));
-  const auto row_max = hn::Load(d, task.rows->row_max + first);
-  if (HWY_LIKELY(hn::AllFalse(d, hn::Gt(block_max, row_max)))) return false;
-  alignas(kVectorAlignment) float maxima[kLanes];
-  hn::Store(block_max, d, maxima);
+  alignas(kVectorAlignment) float tops[kLanes];
+  hn::Store(top, d, tops);
   bool rescaled = false;
   for (int lane = 0; lane < kLanes; ++lane) {
     numerics::RowState row = task.rows->row(first + lane);
-    factor[lane] = numerics::raise_row_max(row, maxima[lane], task.rule);
+    const numerics::BlockCast block = numerics::begin_block(row, tops[lane], task.rule);
     task.rows->set_row(first + lane, row);
-    rescaled = rescaled || factor[lane] != 1.0f;
+    task.rows->weight[first + lane] = block.weight;
+    task.rows->rescale[first + lane] = block.rescale;
+    rescaled = rescaled || block.rescale != 1.0f;
   }
   return rescaled;
 }
 
-/// Lanes of vector `v` that ProbabilityCast does not cover.
-HWY_INLINE hn::Mask<FloatTag> uncovered_rows(const CastTask& task, int v) {
-  const FloatTag d;
-  const auto row_max = hn::Load(d, task.rows->row_max + task.first_query + v * kLanes);
-  const auto infinite = hn::Eq(row_max, hn::Set(d, numerics::infinity()));
-  if (!task.repair) return infinite;
-  const auto block_max = round_to_half(hn::Load(d, task.block_max + v * kLanes));
-  return hn::Or(infinite, hn::Gt(block_max, row_max));
-}
-
-template <bool kWide, bool kTail>
+template <bool kWide>
 bool cast_scores(const CastTask& task) {
   const FloatTag d;
   constexpr int kElements = Words::kWordElements;
@@ -133,11 +142,14 @@ bool cast_scores(const CastTask& task) {
   bool rescaled = false;
   for (int v = 0; v < kTileVectors; ++v) {
     const int first = task.first_query + v * kLanes;
-    if (!task.repair && raise_maxima(task, v)) rescaled = true;
-    const auto uncovered = uncovered_rows(task, v);
-    const ProbabilityCast<kWide, kTail> cast(hn::Load(d, task.rows->row_max + first),
-                                             hn::Load(d, task.rows->offset + first),
-                                             task.rule.score_exponent);
+    const auto top = hn::Max(round_to_half(hn::Load(d, task.block_max + v * kLanes)),
+                             hn::Set(d, numerics::kLeastTop));
+    if constexpr (kWide) {
+      if (begin_wide_blocks(task, top, first)) rescaled = true;
+    } else {
+      hn::Store(block_weights(top), d, task.rows->weight + first);
+    }
+    const ProbabilityCast<kWide> cast(top, block_offsets(top), task.rule.score_exponent);
     // Decoded codes are multiples of 2^-9 up to 448, so the sum of half a block is exact in any
     // order, and that of the block is rounded once.
     static_assert(numerics::kKeyBlock / 2 * numerics::kE4m3Max / numerics::kE4m3MinSubnormal <=
@@ -154,35 +166,22 @@ bool cast_scores(const CastTask& task) {
         Words::store_probabilities(codes, words + word * kGroup + v * kLanes, sums[i % 2]);
       }
     }
+    if (task.repair) continue;
+    const auto block_sum = hn::Add(sums[0], sums[1]);
     float* sum = task.rows->sum + first;
-    const auto before = hn::Load(d, sum);
-    if (!task.repair) hn::Store(hn::Add(before, hn::Add(sums[0], sums[1])), d, sum);
-    if (HWY_LIKELY(hn::AllFalse(d, uncovered))) continue;
-    alignas(kVectorAlignment) float sums_before[kLanes];
-    alignas(kVectorAlignment) float flags[kLanes];
-    hn::Store(before, d, sums_before);
-    hn::Store(hn::IfThenElseZero(uncovered, hn::Set(d, 1.0f)), d, flags);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (flags[lane] != 0.0f) convert_row(task, v * kLanes + lane, sums_before[lane]);
-    }
+    const auto weighted = hn::Mul(hn::Load(d, task.rows->weight + first), block_sum);
+    hn::Store(hn::Add(hn::Load(d, sum), weighted), d, sum);
   }
   return rescaled;
 }
 
 inline bool cast_any(const CastTask& task) {
-  if (task.has_nan) {
-    for (int lane = 0; lane < kGroup; ++lane) {
-      task.rows->factor[task.first_query + lane] = 1.0f;
-      convert_row(task, lane, task.rows->sum[task.first_query + lane]);
-    }
-    return true;
+  if (!task.has_nan) return task.rule.wide() ? cast_scores<true>(task) : cast_scores<false>(task);
+  bool rescaled = false;
+  for (int lane = 0; lane < kGroup; ++lane) {
+    if (convert_row(task, lane)) rescaled = true;
   }
-  if (task.rule.wide()) {
-    return task.rule.tail_correction ? cast_scores<true, true>(task)
-                                     : cast_scores<true, false>(task);
-  }
-  return task.rule.tail_correction ? cast_scores<false, true>(task)
-                                   : cast_scores<false, false>(task);
+  return rescaled;
 }
 
 }  // namespace

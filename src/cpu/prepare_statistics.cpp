@@ -12,7 +12,6 @@
 #include "numerics/bits.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
-#include "numerics/flush.hpp"
 #include "numerics/plan_scores.hpp"
 
 namespace openvc::cpu {
@@ -118,35 +117,9 @@ class StatisticsPass {
       }
     }
     result.values_finite = magnitude < numerics::kFloatInfinityBits;
-    sample_flush(first_head_ + head, result);
   }
 
  private:
-  /// Equal lengths are taken for self-attention.
-  void sample_flush(std::int64_t bh, numerics::HeadStatistics& result) const {
-    const schedule::Problem& problem = request_.problem;
-    float means[kHeadDim];
-    numerics::plan_key_means(result.scores, problem.keys, request_.numerics, means);
-    const bool has_own_key = problem.queries == problem.keys;
-    const std::int64_t b = bh / problem.heads;
-    const std::int64_t h = bh % problem.heads;
-    numerics::FlushSamples& samples = result.flush;
-    samples.count = numerics::flush_sample_count(problem.queries);
-    for (int i = 0; i < samples.count; ++i) {
-      const std::int64_t token = numerics::flush_sample_query(i, problem.queries);
-      float query[kHeadDim];
-      load_row(request_.q, b, token, h, query);
-      samples.query_squares[i] = row_dot(query, query);
-      samples.own_scores[i] = -numerics::infinity();
-      if (has_own_key) {
-        float key[kHeadDim];
-        load_row(request_.k, b, token, h, key);
-        subtract_from_rows(key, 1, means);
-        samples.own_scores[i] = row_dot(query, key);
-      }
-    }
-  }
-
   void load(RowTile& tile, const TensorView& tensor, std::int64_t head, std::int64_t group,
             int count) const {
     const std::int64_t bh = first_head_ + head;

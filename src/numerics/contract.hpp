@@ -19,10 +19,9 @@ struct Contract {
   int version;
 
   // Blocks and order.
-  int key_block;          ///< keys that share one update of the running row maximum
+  int key_block;          ///< keys that are a softmax of their own: one offset, one exact maximum
   int query_block;        ///< consecutive queries that visit the key blocks in one order
   int mid_window_blocks;  ///< key blocks right of a query's own at which mid-window order starts
-  int promotion_keys;     ///< keys whose products a narrow accumulator sums before binary32 does
   int key_group;          ///< keys that packed V permutes among each other
   int reduction_group;    ///< values that one level of a canonical sum reduces to one
   int reduction_lanes;    ///< partial sums of such a group
@@ -45,28 +44,21 @@ struct Contract {
   int key_rotation_exponent;      ///< K times 2^this
 
   // Probabilities.
-  int peak_code;          ///< of the largest probability of a row
-  float log_mean_ratio;   ///< ln of the mean of ExpCast over the exact exponential
-  int tail_slope_shift;   ///< tail correction: code * 2^-this
-  int tail_intercept;     ///< + this
-  int flush_samples;      ///< queries that the prediction of flushed mass looks at
-  float flush_limit;      ///< predicted flushed mass (RMS) from which on the tail is corrected
-  float logistic_linear;  ///< normal_cdf(z) = logistic(this z
-  float logistic_cubic;   ///<                          + this^3-term: logistic_linear * this * z^3)
+  int peak_code;           ///< of the largest probability of a key block
+  float narrow_score_limit;      ///< bound of |score|, code units, up to which a head is narrow
+  std::int64_t narrow_max_keys;  ///< and most keys of such a head
 
   // V.
   float min_spread;      ///< below it a channel counts as constant
   float min_mean_share;  ///< a mean below this share of the largest magnitude stays
 };
 
-inline constexpr Contract kContractV1{
-    .version = 1,
+inline constexpr Contract kContractV2{
+    .version = 2,
 
     .key_block = 128,
     .query_block = 256,
     .mid_window_blocks = 4,
-    // Hopper's FP8 accumulator keeps 14 bits; two key blocks stay well inside.
-    .promotion_keys = 256,
     // What a tensor-core accumulator fragment and the next operand exchange without a shuffle.
     .key_group = 16,
     // A block of threads reads 16 rows at a time; eight of them are a group, and a tile.
@@ -90,22 +82,19 @@ inline constexpr Contract kContractV1{
     .query_rotation_exponent = -3,
     .key_rotation_exponent = -4,
 
-    // The largest finite E4M3 code, 448.0: the row maximum is exact and needs no headroom.
+    // The largest finite E4M3 code, 448.0: the maximum of a block is exact and needs no headroom.
     .peak_code = 0x7E,
-    .log_mean_ratio = 0.0395659f,
-    .tail_slope_shift = 2,
-    .tail_intercept = 4,
-    .flush_samples = 256,
-    .flush_limit = 0.004f,
-    .logistic_linear = 1.5976f,
-    .logistic_cubic = 0.07056f,
+    // 64 octaves either way: a weight of a block, its codes, those of V and the number of keys fit
+    // into binary32 together (plan_scores.hpp). Captured heads stay below 370.
+    .narrow_score_limit = 512.0f,
+    .narrow_max_keys = std::int64_t{1} << 24,
 
     .min_spread = 0x1p-110f,
     .min_mean_share = 1.0f / 16.0f,
 };
 
 /// The contract of this build.
-inline constexpr Contract kContract = kContractV1;
+inline constexpr Contract kContract = kContractV2;
 inline constexpr int kContractVersion = kContract.version;
 
 /// Channels per head, the one size that is instantiated so far: rules are templates over it, and it
@@ -116,7 +105,6 @@ inline constexpr int kHeadDim = 128;
 inline constexpr int kKeyBlock = kContract.key_block;
 inline constexpr int kQueryBlock = kContract.query_block;
 inline constexpr int kMidWindowBlocks = kContract.mid_window_blocks;
-inline constexpr int kPromotionKeys = kContract.promotion_keys;
 inline constexpr int kColumnsPerStep = kContract.columns_per_step;
 inline constexpr int kMaxExtraSteps = kContract.max_extra_steps;
 

@@ -24,8 +24,6 @@ struct Prediction {
 /// Extra columns of the contraction of Q and K over the columns of both matrix products.
 template <int kDim>
 inline constexpr float kExtraStepCost = static_cast<float>(kColumnsPerStep) / (2 * kDim);
-/// Measured on Hopper, docs/kernels/sm90.md.
-inline constexpr float kTailCorrectionCost = 0.06f;
 
 inline constexpr int kMaxResidualChannels = kMaxExtraSteps * kResidualChannelsPerStep;
 
@@ -39,18 +37,16 @@ struct ScorePlan {
   std::int32_t extra_steps = 0;
   float error_variance = 0.0f;  ///< predicted, code units squared
   std::uint8_t rotated = 0;     ///< 0 or 1: Hadamard rotation of Q and K
-  std::uint8_t reserved[3] = {};
+  std::uint8_t wide = 0;        ///< 0 or 1, HeadRule::wide()
+  std::uint8_t reserved[2] = {};
 };
 
 /// Without padding: backends copy and compare it as bytes.
 template <int kDim>
 struct HeadPlanOf {
   ScorePlan scores;
-  std::int32_t tail_correction = 0;  ///< 0 or 1
   Prediction score_rounding;         ///< standard deviation of a score, code units
-  Prediction probability_flush;      ///< softmax mass that ExpCast would lose, RMS over queries
   Prediction value_rounding;         ///< of V about the removed mean, relative RMS
-  std::int32_t reserved = 0;         ///< the tables start at a multiple of 16 bytes
   float key_means[kDim] = {};
   float value_means[kDim] = {};
   float value_scales[kDim] = {};
@@ -59,7 +55,7 @@ struct HeadPlanOf {
   std::uint8_t residual_channels[kMaxResidualChannels] = {};
 
   [[nodiscard]] OPENVC_HD constexpr HeadRule rule() const {
-    return head_rule(scores.score_exponent, tail_correction != 0, scores.extra_steps,
+    return head_rule(scores.score_exponent, scores.wide != 0, scores.extra_steps,
                      scores.excess_exponent);
   }
 };
@@ -74,10 +70,8 @@ static_assert(sizeof(HeadPlan) ==
 constexpr openvc::HeadPlan summary(const HeadPlan& plan) {
   return {.extra_steps = plan.scores.extra_steps,
           .rotated = plan.scores.rotated != 0,
-          .tail_correction = plan.tail_correction != 0,
           .score_exponent = plan.scores.score_exponent,
-          .predicted_score_error = plan.score_rounding.error,
-          .predicted_flush = plan.probability_flush.error};
+          .predicted_score_error = plan.score_rounding.error};
 }
 
 inline std::vector<openvc::HeadPlan> summaries(std::span<const HeadPlan> plans) {

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "numerics/flush.hpp"
 #include "numerics/head_plan.hpp"
 #include "numerics/plan_scores.hpp"
 #include "numerics/statistics.hpp"
@@ -31,8 +30,6 @@ HeadPlanOf<kDim> plan_head(const HeadStatisticsOf<kDim>& statistics, const PlanR
   HeadPlanOf<kDim> plan;
   plan_scores(statistics.scores, request.queries, request.keys, request.softmax_scale,
               request.numerics, plan);
-  plan_probabilities(statistics, request.queries, request.keys, request.softmax_scale,
-                     request.numerics, plan);
   plan_values(statistics, request.keys, request.numerics, plan);
   return plan;
 }

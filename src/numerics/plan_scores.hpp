@@ -69,6 +69,42 @@ OPENVC_HD constexpr int centred_key_norm_exponent(const Extent& key, float mean_
   return squared_norm_exponent<kDim>(centred);
 }
 
+/// Scores of narrow heads, in code units: what the softmax of blocks holds of them without a running
+/// reference (online_softmax.hpp). Rounding of Q and K and residual columns add to the bound of the
+/// exact scores what kTwiceLog2ScoreLimit names. Weight of a block, codes of P and of V, and the
+/// number of keys then fit into binary32:
+inline constexpr float kNarrowScoreLimit = kContract.narrow_score_limit;
+inline constexpr std::int64_t kNarrowMaxKeys = kContract.narrow_max_keys;
+static_assert(kNarrowScoreLimit * 1.0625 * 1.0625 * 1.125 / kE4m3CodesPerOctave +
+                      2 * ceil_log2(kE4m3Max) + ceil_log2(kNarrowMaxKeys) <
+                  kFloatMaxExponent,
+              "no sum of a narrow head overflows");
+static_assert(kPeakCode + kNarrowScoreLimit * 1.0625 * 1.0625 * 1.125 < kExactOffsets);
+
+/// |k - mean|^2 of every row of K, at most: (1 + t) |k|^2 + (1 + 1/t) |mean|^2 for any t > 0.
+OPENVC_HD constexpr float centred_key_bound(const Extent& key, float mean_sum_squares) {
+  float least = infinity();
+  for (int halvings = 0; halvings <= 4; halvings += 2) {  // t = 1, 1/4, 1/16
+    const float t = exp2_int(-halvings);
+    const float bound = (1.0f + t) * key.row_sum_squares + (1.0f + 1.0f / t) * mean_sum_squares;
+    if (bound < least) least = bound;
+  }
+  return least;
+}
+
+/// Whether no score of the head can leave +-kNarrowScoreLimit (Cauchy-Schwarz).
+OPENVC_HD constexpr bool is_narrow(const Extent& query, const Extent& key, float mean_sum_squares,
+                                   const SplitGain& gain, std::int64_t keys) {
+  if (keys > kNarrowMaxKeys) return false;
+  if (query.magnitude_bits == 0 || key.magnitude_bits == 0) return true;
+  if (!has_safe_squares(query) || !has_safe_squares(key)) return false;
+  const float query_bound = query.row_sum_squares * gain.mantissa * gain.mantissa;
+  const float product = query_bound * centred_key_bound(key, mean_sum_squares);
+  // 2^(2 exponent) in two factors: a factor alone may overflow, where the other is small.
+  const float factor = exp2_int(gain.exponent);
+  return product * factor * factor <= kNarrowScoreLimit * kNarrowScoreLimit;
+}
+
 /// Mean of one channel of K; zero where removing it could overflow, or is not wanted.
 OPENVC_HD constexpr float key_mean(float sum, std::int64_t tokens, const Extent& key, bool smooth) {
   if (!smooth || !(key.magnitude() < kMaxCentredMagnitude)) return 0.0f;
@@ -173,8 +209,8 @@ OPENVC_HD constexpr void decide_score_error(ScorePlan& plan, const ScoreSums& su
 /// A tensor with a non-finite element gets a NaN multiplier.
 template <int kDim = kHeadDim>
 OPENVC_HD constexpr ScorePlan decide_scores(const Extent& query, const Extent& key,
-                                            const ScoreSums& sums, float softmax_scale,
-                                            const NumericOptions& options) {
+                                            const ScoreSums& sums, std::int64_t keys,
+                                            float softmax_scale, const NumericOptions& options) {
   ScorePlan plan;
   if (!query.finite()) plan.query_multiplier = quiet_nan();
   if (!key.finite()) plan.key_multiplier = quiet_nan();
@@ -194,6 +230,7 @@ OPENVC_HD constexpr ScorePlan decide_scores(const Extent& query, const Extent& k
     }
     scale = score_scale(query_h, key_h, split.exponent);
   }
+  plan.wide = is_narrow(query, key, sums.mean_squares, split, keys) ? 0 : 1;
   plan.query_multiplier = split.mantissa * exp2_int(split.exponent - scale.query_exponent);
   plan.key_multiplier = exp2_int(-scale.key_exponent);
   plan.score_exponent = scale.score_exponent;
@@ -262,7 +299,7 @@ OPENVC_HD inline void plan_scores(const ScoreStatisticsOf<kDim>& statistics, std
     for (int c = 0; c < kDim; ++c) ranks[c] = energy_rank<kDim>(products, c);
     sums = sum_scores<kDim>(query_energies, key_energies, products, ranks, plan.key_means);
   }
-  plan.scores = decide_scores<kDim>(query, key, sums, softmax_scale, options);
+  plan.scores = decide_scores<kDim>(query, key, sums, keys, softmax_scale, options);
   plan.score_rounding = predict_score_rounding<kDim>(plan.scores);
   for (int c = 0; c < kDim; ++c) {
     if (has_residual_columns(ranks[c], plan.scores.extra_steps)) {

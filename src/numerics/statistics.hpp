@@ -40,18 +40,9 @@ struct ChannelRange {
   float min = infinity();
 };
 
-/// Scores of evenly spaced queries, from which the flushed softmax mass is predicted (flush.hpp).
-struct FlushSamples {
-  int count = 0;
-  float query_squares[kContract.flush_samples] = {};  ///< |q|^2
-  /// q.(k - mean) of the query's own key; -infinity where queries and keys are different tokens.
-  float own_scores[kContract.flush_samples] = {};
-};
-
 template <int kDim>
 struct HeadStatisticsOf {
   ScoreStatisticsOf<kDim> scores;
-  FlushSamples flush;
   ChannelRange values[kDim] = {};
   bool values_finite = true;
 };

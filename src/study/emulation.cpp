@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 
 #include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
 #include "numerics/half.hpp"
 #include "schedule/mask.hpp"
-#include "schedule/traversal.hpp"
 #include "study/matrix_product.hpp"
 
 namespace openvc::study {
@@ -34,69 +34,39 @@ float round_to_half(double x) {
   return numerics::half_to_float(numerics::float_to_half(static_cast<float>(x)));
 }
 
-/// One row walks over its key blocks. `weights` and `codes` have an entry per key.
-class RowCast {
+/// Weight, relative to a score of `reference`, that E4M3's peak stands for.
+double peak_weight(double top, double reference) { return exp2_of_code_units(top - reference); }
+
+/// Anchored ExpCast of one row's scores of one block, relative to the block's largest score: bytes,
+/// and what they stand for.
+class BlockOfRow {
  public:
-  RowCast(const double* scores, const numerics::HeadRule& rule, double* weights,
-          std::uint8_t* codes)
-      : scores_(scores),
-        rule_(rule),
-        unit_(std::ldexp(1.0, -rule.score_exponent)),
-        weights_(weights),
-        codes_(codes) {}
-
-  void visit(std::int64_t first, std::int64_t last) {
-    float block_max = -numerics::infinity();
-    for (std::int64_t j = first; j < last; ++j) {
-      block_max = std::max(block_max, static_cast<float>(scores_[j] * unit_));
-    }
-    numerics::raise_row_max(state_, block_max, rule_);
-    for (std::int64_t j = first; j < last; ++j) {
-      codes_[j] = numerics::probability_code(static_cast<float>(scores_[j] * unit_), state_, rule_);
-      weights_[j] = numerics::kE4m3Values[codes_[j]];
-    }
-    visited_.push_back({first, last, state_.offset});
+  /// `scores`: code units, of the keys that the row sees.
+  BlockOfRow(std::span<const double> scores, const numerics::HeadRule& rule)
+      : scores_(scores), rule_(rule), unit_(std::ldexp(1.0, rule.score_exponent)) {
+    float top = numerics::kLeastTop;
+    for (const double score : scores) top = std::max(top, static_cast<float>(score / unit_));
+    numerics::RowState row = numerics::empty_row(rule);
+    block_ = numerics::begin_block(row, top, rule);
   }
 
-  /// Brings all blocks to the final reference and returns the sum of the weights.
-  double finish() {
-    double sum = 0.0;
-    for (const Visit& visit : visited_) {
-      const double factor =
-          visit.offset == state_.offset
-              ? 1.0
-              : exp2_of_code_units(static_cast<double>(state_.offset) - visit.offset);
-      for (std::int64_t j = visit.first; j < visit.last; ++j) {
-        weights_[j] *= factor;
-        sum += weights_[j];
-      }
-    }
-    return sum;
+  /// Code units.
+  [[nodiscard]] double top() const { return block_.top * unit_; }
+  [[nodiscard]] std::uint8_t code(std::size_t key) const {
+    return numerics::probability_code(static_cast<float>(scores_[key] / unit_), block_, rule_);
   }
-
-  [[nodiscard]] const numerics::RowState& state() const { return state_; }
 
  private:
-  struct Visit {
-    std::int64_t first;
-    std::int64_t last;
-    float offset;
-  };
-
-  const double* scores_;
+  std::span<const double> scores_;
   const numerics::HeadRule& rule_;
   double unit_;
-  double* weights_;
-  std::uint8_t* codes_;
-  numerics::RowState state_{};
-  std::vector<Visit> visited_;
+  numerics::BlockCast block_;
 };
 
-/// Weight that a score has relative to the final reference of its row if nothing is rounded. The
-/// mean ratio of ExpCast belongs to it: coded and exact weights of one row must have one scale.
-double uncoded_weight(double score, const numerics::RowState& state) {
-  static const double mean_ratio = std::exp(double{numerics::kLogMeanRatio});
-  return mean_ratio * exp2_of_code_units(score + state.offset - numerics::kUnitCode);
+/// Weight that a score has relative to the reference of its row if nothing is rounded, in the scale
+/// of the coded weights.
+double uncoded_weight(double score, double reference) {
+  return double{numerics::kE4m3Max} * peak_weight(score, reference);
 }
 
 }  // namespace
@@ -147,21 +117,24 @@ CastWeights cast_weights(const Scores& scores, const schedule::Problem& problem,
   CastWeights cast{{scores.keys, std::vector<double>(scores.values.size()),
                     std::vector<double>(scores.rows.size())},
                    std::vector<std::uint8_t>(scores.values.size()),
-                   std::vector<numerics::RowState>(scores.rows.size())};
+                   std::vector<double>(scores.rows.size())};
   for (std::size_t r = 0; r < scores.rows.size(); ++r) {
     const std::size_t start = area(static_cast<std::int64_t>(r), scores.keys);
-    const std::int64_t visible = schedule::visible_keys(problem, scores.rows[r]);
-    const schedule::Traversal order =
-        schedule::traversal(problem, scores.rows[r] / numerics::kQueryBlock);
-    RowCast row(scores.values.data() + start, rule, cast.weights.values.data() + start,
-                cast.codes.data() + start);
-    for (std::int64_t step = 0; step < order.blocks; ++step) {
-      const std::int64_t first = order.block(step) * kKeyBlock;
-      const std::int64_t last = std::min(first + kKeyBlock, visible);
-      if (first < last) row.visit(first, last);
+    const auto visible =
+        static_cast<std::size_t>(schedule::visible_keys(problem, scores.rows[r]));
+    const std::span row(scores.values.data() + start, visible);
+    if (visible > 0) cast.references[r] = *std::ranges::max_element(row);
+    for (std::size_t first = 0; first < visible; first += kKeyBlock) {
+      const BlockOfRow block(row.subspan(first, std::min<std::size_t>(kKeyBlock, visible - first)),
+                             rule);
+      const double weight = peak_weight(block.top(), cast.references[r]);
+      for (std::size_t j = first; j < std::min(first + kKeyBlock, visible); ++j) {
+        const std::uint8_t code = block.code(j - first);
+        cast.codes[start + j] = code;
+        cast.weights.values[start + j] = weight * double{numerics::kE4m3Values[code]};
+        cast.weights.sums[r] += cast.weights.values[start + j];
+      }
     }
-    cast.weights.sums[r] = row.finish();
-    cast.states[r] = row.state();
   }
   return cast;
 }
@@ -178,7 +151,7 @@ Weights partly_cast_weights(const CastWeights& cast, const Scores& scores,
       const bool is_normal = cast.codes[j] >= kFirstNormalCode;
       mixed.values[j] = is_normal == (part == CastPart::normal)
                             ? cast.weights.values[j]
-                            : uncoded_weight(scores.values[j], cast.states[r]);
+                            : uncoded_weight(scores.values[j], cast.references[r]);
       sum += mixed.values[j];
     }
     mixed.sums[r] = sum;
@@ -228,13 +201,22 @@ void add_repair(const CastWeights& cast, std::int64_t first_row, const DecodedHe
   std::vector<double> weights(area(rows, repair.count));
   dot_products(head.queries.data() + first_row * head.columns, rows, repair.keys.data(),
                repair.count, head.columns, weights.data());
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const std::size_t r = i / static_cast<std::size_t>(repair.count);
-    const std::uint8_t code =
-        numerics::probability_code(round_to_half(weights[i]), cast.states[r], head.rule);
-    weights[i] = cast.weights.sums[r] > 0.0
-                     ? double{numerics::kE4m3Values[code]} / cast.weights.sums[r]
-                     : 0.0;
+  const double unit = std::ldexp(1.0, head.rule.score_exponent);
+  for (double& weight : weights) weight = round_to_half(weight) * unit;
+  const auto count = static_cast<std::size_t>(repair.count);
+  for (std::size_t r = 0; r < cast.references.size(); ++r) {
+    const double share = cast.weights.sums[r] > 0.0 ? 1.0 / cast.weights.sums[r] : 0.0;
+    for (std::size_t first = 0; first < count; first += kKeyBlock) {
+      const std::span scores(weights.data() + r * count + first,
+                             std::min<std::size_t>(kKeyBlock, count - first));
+      const BlockOfRow block(scores, head.rule);
+      const double weight = peak_weight(block.top(), cast.references[r]) * share;
+      std::vector<double> shares(scores.size());
+      for (std::size_t j = 0; j < scores.size(); ++j) {
+        shares[j] = weight * double{numerics::kE4m3Values[block.code(j)]};
+      }
+      std::ranges::copy(shares, scores.begin());
+    }
   }
   std::vector<double> sums(averages.size());
   add_weighted_sums(weights.data(), rows, repair.count, repair.values.data(), kHeadDim,

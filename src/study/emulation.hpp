@@ -31,11 +31,11 @@ struct Weights {
   [[nodiscard]] std::int64_t row_count() const { return static_cast<std::int64_t>(sums.size()); }
 };
 
-/// Weights by ExpCast, relative to the final reference of each row, and the bytes behind them.
+/// Weights by ExpCast, relative to the largest score of each row, and the bytes behind them.
 struct CastWeights {
   Weights weights;
-  std::vector<std::uint8_t> codes;         // [rows][keys], relative to the reference of their block
-  std::vector<numerics::RowState> states;  // final; the sum is not kept
+  std::vector<std::uint8_t> codes;  // [rows][keys], relative to the largest score of their block
+  std::vector<double> references;   // [rows]: largest score, code units
 };
 
 /// Scores of the input tensors. `queries` and `keys` hold the rows that take part, as binary32.
@@ -49,7 +49,7 @@ struct CastWeights {
 
 [[nodiscard]] Weights softmax_weights(const Scores& scores, const schedule::Problem& problem);
 
-/// ExpCast in the contract's order of key blocks.
+/// Anchored ExpCast, block by block.
 [[nodiscard]] CastWeights cast_weights(const Scores& scores, const schedule::Problem& problem,
                                        const numerics::HeadRule& rule);
 

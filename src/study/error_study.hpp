@@ -96,8 +96,8 @@ struct StudyResult {
 /// The values of the numeric options that a study compares, one option changed at a time.
 [[nodiscard]] std::vector<Variant> option_variants(const NumericOptions& base);
 
-/// Main-loop work that a plan adds to plain attention, as a share: residual columns and the tail
-/// correction. Repair adds its budget on top.
+/// Main-loop work that a plan adds to plain attention, as a share: residual columns. Repair adds
+/// its budget on top.
 [[nodiscard]] double added_work(const HeadPlan& plan);
 
 }  // namespace openvc::study

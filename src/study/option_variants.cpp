@@ -53,11 +53,6 @@ std::vector<Variant> option_variants(const NumericOptions& base) {
          });
   }
 
-  vary("tail_never", "Tail correction", "never",
-       [](NumericOptions& o) { o.tail_correction = Choice::never; });
-  vary("tail_always", "Tail correction", "in every head",
-       [](NumericOptions& o) { o.tail_correction = Choice::always; });
-
   vary("smooth_values_off", "V", "V mean kept", [](NumericOptions& o) { o.smooth_values = false; });
   vary("value_scale_per_head", "V", "one V scale per head",
        [](NumericOptions& o) { o.value_scale = ValueScale::per_head; });
@@ -65,9 +60,8 @@ std::vector<Variant> option_variants(const NumericOptions& base) {
 }
 
 double added_work(const HeadPlan& plan) {
-  constexpr double kPerExtraStep = 0.125;   // one k-step more than the eight of QK and PV
-  constexpr double kTailCorrection = 0.06;  // measured on Hopper, see docs/numerics.md
-  return kPerExtraStep * plan.extra_steps + (plan.tail_correction ? kTailCorrection : 0.0);
+  constexpr double kPerExtraStep = 0.125;  // one k-step more than the eight of QK and PV
+  return kPerExtraStep * plan.extra_steps;
 }
 
 }  // namespace openvc::study

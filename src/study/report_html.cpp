@@ -59,7 +59,6 @@ std::string spending_phrase(const StudySummary& summary, std::size_t heads) {
                         heads_phrase(count, heads));
   };
   add("residual columns", summary.heads_with_columns);
-  add("tail correction", summary.heads_with_tail);
   if (text.empty()) text = "no head needs more than plain FP8";
   if (summary.heads_rotated > 0) {
     text +=
@@ -240,7 +239,7 @@ void add_terms(Page& page) {
       "most "
       "energy, appended to the product. 16 channels cost 12.5 % of the main loop.</dd>\n"
       "<dt>Probability coding</dt><dd>Softmax weights are written as 8-bit codes straight from the "
-      "score, in steps of 1/8 octave.</dd>\n"
+      "score, in steps of 1/8 octave below the largest of its block of 128 keys.</dd>\n"
       "<dt>Underflow tail</dt><dd>Weights too small for a normal 8-bit number, underestimated or "
       "flushed to zero.</dd>\n"
       "<dt>Accumulation</dt><dd>The backend's sums against the same bytes summed in float64.</dd>\n"

@@ -31,10 +31,8 @@ Json to_json(const HeadSpread& spread, const StudyResult& study) {
 Json to_json(const HeadPlan& plan) {
   return {{"extra_steps", plan.extra_steps},
           {"rotated", plan.rotated},
-          {"tail_correction", plan.tail_correction},
           {"score_exponent", plan.score_exponent},
           {"predicted_score_error", plan.predicted_score_error},
-          {"predicted_flush", plan.predicted_flush},
           {"added_work", added_work(plan)}};
 }
 

@@ -25,10 +25,9 @@ void print_summary(Buffer& out, const StudyResult& study, const StudySummary& su
   print(out, "  {:<26}{:>10}   worst {} ({})\n", "reference numerics",
         percent(summary.reference.rms), percent(summary.reference.worst),
         head_name(study, summary.reference.worst_head));
-  print(out,
-        "  {:<26}{:>10}   {:.2g} extra k-steps per head, {} of {} rotated, tail corrected in {}\n",
+  print(out, "  {:<26}{:>10}   {:.2g} extra k-steps per head, {} of {} rotated\n",
         "added main-loop work", exact_percent(summary.added_work), summary.mean_extra_steps,
-        summary.heads_rotated, heads, summary.heads_with_tail);
+        summary.heads_rotated, heads);
   print(out, "  {:<26}{:>10.5f}   largest single error {:.3g}\n\n", "smallest cosine",
         summary.smallest_cosine, summary.largest_error);
 }

@@ -103,7 +103,6 @@ std::string plan_phrase(const HeadPlan& plan) {
     add(fmt::format("{} residual channels", plan.extra_steps * numerics::kResidualChannelsPerStep));
   }
   if (plan.rotated) add("rotated");
-  if (plan.tail_correction) add("tail corrected");
   return text.empty() ? "plain" : text;
 }
 

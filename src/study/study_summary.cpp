@@ -35,7 +35,6 @@ void summarize_plans(const StudyResult& study, StudySummary& summary) {
     summary.flushed_mass += head.sources.flushed_mass / heads;
     if (head.plan.extra_steps > 0) ++summary.heads_with_columns;
     if (head.plan.rotated) ++summary.heads_rotated;
-    if (head.plan.tail_correction) ++summary.heads_with_tail;
     summary.smallest_cosine = std::min(summary.smallest_cosine, head.total.cosine());
     summary.largest_error = std::max(summary.largest_error, head.total.max_error);
     summary.sorted_row_errors.insert(summary.sorted_row_errors.end(), head.row_errors.begin(),

@@ -55,7 +55,6 @@ struct StudySummary {
   double flushed_mass = 0.0;  ///< mean over heads
   std::size_t heads_with_columns = 0;
   std::size_t heads_rotated = 0;
-  std::size_t heads_with_tail = 0;
   double mean_extra_steps = 0.0;
   std::array<HeadSpread, kSources.size()> sources{};
   std::size_t largest_source = 0;  ///< of those in the total

@@ -42,9 +42,6 @@ struct Arguments {
   [[nodiscard]] __device__ numerics::HeadPlan& plan(std::int64_t bh) const {
     return reinterpret_cast<numerics::HeadPlan*>(workspace + workspace_layout.plans)[bh];
   }
-  [[nodiscard]] __device__ FlushInputs& flush_inputs(std::int64_t bh) const {
-    return reinterpret_cast<FlushInputs*>(workspace + workspace_layout.flush_inputs)[bh];
-  }
   /// kHeadDim partial results. `row` counts the rows of all levels.
   [[nodiscard]] __device__ float* columns(int statistic, std::int64_t bh, std::int64_t row) const {
     const std::int64_t first =
@@ -55,14 +52,6 @@ struct Arguments {
   [[nodiscard]] __device__ std::uint32_t* extents(int statistic, std::int64_t bh) const {
     return reinterpret_cast<std::uint32_t*>(workspace + workspace_layout.extents) +
            (bh * kExtentStatistics + statistic) * workspace_layout.tree.tiles;
-  }
-  [[nodiscard]] __device__ float* flush_squares(std::int64_t bh) const {
-    return reinterpret_cast<float*>(workspace + workspace_layout.flush_squares) +
-           bh * numerics::kFlushSamples;
-  }
-  /// Counts the blocks of predict_flush() that are done.
-  [[nodiscard]] __device__ std::uint32_t* flush_arrivals(std::int64_t bh) const {
-    return reinterpret_cast<std::uint32_t*>(workspace + workspace_layout.flush_arrivals) + bh;
   }
   [[nodiscard]] __device__ float* energies(std::int64_t bh) const {
     return reinterpret_cast<float*>(workspace + workspace_layout.energies) + bh * problem.keys;

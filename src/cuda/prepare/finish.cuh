@@ -10,7 +10,6 @@
 #include "cuda/prepare/tile_tree.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/load.cuh"
-#include "numerics/flush.hpp"
 #include "numerics/plan_scores.hpp"
 #include "numerics/v_quantize.hpp"
 #include "schedule/prepared_layout.hpp"
@@ -43,8 +42,6 @@ enum PlanSum : int {
   kUncovered,
   kQueryEnergy = kUncovered + numerics::kExtraStepChoices,
   kKeyEnergy,
-  kFlushProducts,
-  kFlushSquares,
   kPlanSums
 };
 
@@ -115,7 +112,6 @@ __device__ __forceinline__ void reduce_extent(const JoinTask& task, FinishStorag
 struct ChannelEnergies {
   float query = 0.0f;
   float key = 0.0f;
-  float query_square = 0.0f;  // without the gain
 };
 
 __device__ __forceinline__ ChannelEnergies channel_energies(const Arguments& a, int c,
@@ -130,7 +126,6 @@ __device__ __forceinline__ ChannelEnergies channel_energies(const Arguments& a, 
   ChannelEnergies energies;
   energies.query = numerics::query_energy(query_squares, a.problem.queries,
                                           numerics::query_gain(a.softmax_scale));
-  energies.query_square = numerics::query_energy(query_squares, a.problem.queries, 1.0f);
   energies.key = numerics::key_energy(key_squares, a.problem.keys, mean);
   shared.key_means[c] = mean;
   shared.products[c] = energies.query * energies.key;
@@ -166,8 +161,6 @@ __device__ __forceinline__ void sum_channels(const ChannelEnergies& energies, in
   }
   terms[kQueryEnergy] = energies.query;
   terms[kKeyEnergy] = energies.key;
-  terms[kFlushProducts] = energies.query_square * energies.key;
-  terms[kFlushSquares] = energies.query_square;
 #pragma unroll
   for (int i = 0; i < kPlanSums; ++i) {
     const float sum = sum_lanes<kWarp>(terms[i]);
@@ -185,22 +178,18 @@ __device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a,
   sums.query_energy = shared.plan_sum(kQueryEnergy);
   sums.key_energy = shared.plan_sum(kKeyEnergy);
   sums.mean_squares = shared.mean_squares;
-  return numerics::decide_scores(shared.query(), shared.key(), sums, a.softmax_scale, a.numerics);
+  return numerics::decide_scores(shared.query(), shared.key(), sums, a.problem.keys,
+                                 a.softmax_scale, a.numerics);
 }
 
-/// What concerns the head as a whole. The flushed mass is left to predict_flush().
+/// What concerns the head as a whole.
 __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t bh,
                                                const numerics::ScorePlan& scores) {
-  const bool tail_correction = numerics::wants_tail_correction(a.numerics.tail_correction, 0.0f);
-  a.head_rule(bh) = numerics::head_rule(scores.score_exponent, tail_correction, scores.extra_steps,
-                                        scores.excess_exponent);
+  a.head_rule(bh) = numerics::head_rule(scores.score_exponent, scores.wide != 0,
+                                        scores.extra_steps, scores.excess_exponent);
   numerics::HeadPlan& plan = a.plan(bh);
   plan.scores = scores;
-  plan.tail_correction = tail_correction ? 1 : 0;
-  plan.reserved = 0;
   plan.score_rounding = numerics::predict_score_rounding(scores);
-  plan.probability_flush = numerics::predict_probability_flush(0.0f, tail_correction);
-  *a.flush_arrivals(bh) = 0;  // for the blocks of the next kernel, in every replay of a graph
 }
 
 /// Plan of Q and K. All threads of the block; the columns and extents are in shared memory.
@@ -237,14 +226,6 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
     }
     plan.key_means[c] = shared.key_means[c];
     if (threadIdx.x == 0) write_decision(a, bh, scores);
-  } else if (threadIdx.x == numerics::kHeadDim) {
-    const numerics::Extent query = shared.query();
-    const numerics::Extent key = shared.key();
-    FlushInputs& flush = a.flush_inputs(bh);
-    flush.finite = query.finite() && key.finite() ? 1 : 0;
-    flush.model = numerics::flush_model(
-        query, key, {shared.plan_sum(kFlushProducts), shared.plan_sum(kFlushSquares)},
-        a.problem.keys, a.softmax_scale);
   }
 }
 

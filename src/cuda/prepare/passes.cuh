@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "cuda/prepare/arguments.cuh"
-#include "cuda/prepare/predict_flush.cuh"
 #include "cuda/prepare/quantize.cuh"
 #include "cuda/prepare/quantize_values.cuh"
 #include "cuda/prepare/statistics.cuh"
@@ -39,11 +38,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
 union QuantizeStorage {
   alignas(16) ColumnTile columns;
   alignas(16) ValueTile values;
-  FlushStorage flush;
 };
 
-/// Blocks per head: tiles of Q, K, V, padding included, and kFlushBlocks; in the order of the first
-/// pass but from its end, so that what that pass has read last is still in the L2.
+/// Blocks per head: tiles of Q, K, V, padding included; in the order of the first pass but
+/// from its end, so that what that pass has read last is still in the L2.
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
     quantize_inputs(const __grid_constant__ Arguments a) {
@@ -51,7 +49,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
   ptx::griddepcontrol_launch_dependents();
   const std::int64_t queries = a.block_layout.query_rows / kTileRows;
   const std::int64_t keys = a.workspace_layout.key_tiles;
-  const HeadBlock block(queries + 2 * keys + kFlushBlocks, gridDim.x - 1 - blockIdx.x);
+  const HeadBlock block(queries + 2 * keys, gridDim.x - 1 - blockIdx.x);
   const std::int64_t bh = block.bh;
   std::int64_t tile = block.index;
   const auto wait = [] { ptx::griddepcontrol_wait(); };
@@ -62,9 +60,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
   if (tile < keys) {
     return quantize_scores<kType, kAligned, false>(a, bh, tile, wait, shared.columns);
   }
-  tile -= keys;
-  if (tile < keys) return quantize_values<kType, kAligned>(a, bh, tile, wait, shared.values);
-  predict_flush<kType, kAligned>(a, bh, static_cast<int>(tile - keys), wait, shared.flush);
+  quantize_values<kType, kAligned>(a, bh, tile - keys, wait, shared.values);
 }
 
 }  // namespace openvc::cuda::prepare

@@ -77,7 +77,7 @@ void launch_passes(const Arguments& a, cudaStream_t stream) {
                 LaunchOrder::overlaps_previous, stream, a);
   launch_kernel(
       quantize_inputs<kType, kAligned>,
-      heads * (kFlushBlocks + 2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows),
+      heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows),
       kTileThreads, LaunchOrder::overlaps_previous, stream, a);
 }
 

@@ -6,7 +6,6 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
-#include "numerics/flush.hpp"
 #include "numerics/head_plan.hpp"
 #include "schedule/prepared_layout.hpp"
 #include "schedule/problem.hpp"
@@ -41,12 +40,6 @@ enum ExtentStatistic : int {
 
 /// What is decided together: the codes of Q and K, those of V.
 enum HeadPart : int { kScores, kValues, kHeadParts };
-
-/// What the prediction of a head's flushed mass needs besides its samples.
-struct FlushInputs {
-  numerics::FlushModel model;
-  std::int32_t finite;  // Q and K hold neither infinities nor NaNs
-};
 
 /// The canonical tree over the tiles of a tensor. Level 0 has a row of partial results per tile,
 /// and a row of each further level joins kReductionGroup rows of the level before; the last level
@@ -85,11 +78,8 @@ struct WorkspaceLayout {
   int last_query_rows = 0;  // rows of the last level that tiles of Q have become
   int last_key_rows = 0;
   std::size_t plans = 0;           // numerics::HeadPlan [bh]
-  std::size_t flush_inputs = 0;    // FlushInputs [bh]
   std::size_t columns = 0;         // float [bh][statistic][row of any level][kHeadDim]
   std::size_t extents = 0;         // uint32 [bh][statistic][tile]
-  std::size_t flush_squares = 0;   // float [bh][sample]
-  std::size_t flush_arrivals = 0;  // uint32 [bh]
   std::size_t energies = 0;        // float [bh][key], only for repair
   std::size_t tokens = 0;          // int32 [bh][repair row]
   std::size_t bytes = 0;
@@ -123,11 +113,8 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p) {
     return start;
   };
   layout.plans = place(heads * sizeof(numerics::HeadPlan));
-  layout.flush_inputs = place(heads * sizeof(FlushInputs));
   layout.columns = place(heads * kColumnStatistics * rows * numerics::kHeadDim * sizeof(float));
   layout.extents = place(heads * kExtentStatistics * tiles * sizeof(std::uint32_t));
-  layout.flush_squares = place(heads * numerics::kFlushSamples * sizeof(float));
-  layout.flush_arrivals = place(heads * sizeof(std::uint32_t));
   layout.energies =
       place(repair_rows > 0 ? heads * static_cast<std::size_t>(p.keys) * sizeof(float) : 0);
   layout.tokens = place(heads * repair_rows * sizeof(std::int32_t));

@@ -7,7 +7,6 @@
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/mainloop.cuh"
 #include "cuda/sm90/parameters.cuh"
-#include "numerics/half.hpp"
 #include "numerics/online_softmax.hpp"
 
 // From the accumulator to the output: normalise, undo the code of V, convert, store.
@@ -54,10 +53,8 @@ __device__ __forceinline__ OutputRow output_row(const Consumer<Config>& c, std::
   const std::int64_t head = batch_head % p.problem.heads;
   const std::int64_t row = c.first_row() + 8 * half;
   const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
-  const auto row_max =
-      static_cast<std::uint16_t>(half == 0 ? c.rows.row_max : c.rows.row_max >> 16);
   OutputRow out;
-  out.no_keys = row_max == numerics::kHalfNegativeInfinity && sum == 0.0f;
+  out.no_keys = sum == 0.0f;
   out.inverse = out.no_keys ? 0.0f : __frcp_rn(sum);
   out.exists = row < p.problem.queries;
   out.data = static_cast<std::uint16_t*>(p.output) + batch * p.output_batch_stride +
@@ -67,15 +64,18 @@ __device__ __forceinline__ OutputRow output_row(const Consumer<Config>& c, std::
 
 template <class Config>
 __device__ __forceinline__ void store_log_sum_exp(const Consumer<Config>& c,
-                                                  std::int64_t batch_head, const OutputRow& out,
-                                                  int half) {
+                                                  std::int64_t batch_head, int half) {
   const Parameters& p = c.parameters;
   const std::int64_t index = batch_head * p.problem.queries + c.first_row() + 8 * half;
   const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
-  const numerics::RowState state{out.no_keys ? -numerics::infinity() : 0.0f,
-                                 c.rows.code_offset(half != 0, ExpCastRule(c.head)), sum};
+  numerics::RowState state = numerics::empty_row(c.head);
+  state.sum = sum;
+  if (c.head.wide()) {
+    state.reference = half == 0 ? ptx::cvt_f32_f16_low(c.rows.reference)
+                                : ptx::cvt_f32_f16_high(c.rows.reference);
+  }
   const float shift = p.smoothing_shifts != nullptr ? p.smoothing_shifts[index] : 0.0f;
-  p.log_sum_exp[index] = numerics::log_sum_exp(state, logf(sum), shift, c.head.excess_exponent);
+  p.log_sum_exp[index] = numerics::log_sum_exp(state, c.head, logf(sum), shift);
 }
 
 /// How rows are stored: 16 bytes at a time, or two where a row may start anywhere.
@@ -138,7 +138,7 @@ __device__ __forceinline__ void store_rows(const Consumer<Config>& c, std::int64
   if (c.parameters.log_sum_exp != nullptr && threadIdx.x % 4 == 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (rows[half].exists) store_log_sum_exp(c, batch_head, rows[half], half);
+      if (rows[half].exists) store_log_sum_exp(c, batch_head, half);
     }
   }
   if (c.parameters.output_vectorised) {

@@ -20,21 +20,17 @@
 //
 //   issue    P(i) V(i)   Q K(i+2)
 //   tensor   |-- PV i --|-- QK i+2 --|
-//   warps               |  promote, maximum and codes of tile i+1  |
+//   warps               |  promote tile i, maximum and codes of tile i+1  |
 //
-// The FP8 accumulator of Hopper keeps 14 bits and truncates. Value products therefore go into
-// `partial`, which is promoted, added to the binary32 accumulator, every kPromotionKeys keys.
+// Every tile is a softmax of its own. Its value products go into `partial`, which is promoted: added
+// to the binary32 accumulator by the weight of the tile. That also keeps sums in Hopper's FP8
+// accumulator short, which has 14 bits and truncates.
 namespace openvc::cuda::sm90 {
 
 inline constexpr int kAccumulatorRegisters = kValueRows / 2;
 // Registers of the ones columns that hold the sums of rows g and g + 8; the others repeat them.
 inline constexpr int kLowSum = numerics::kHeadDim / 2;
 inline constexpr int kHighSum = numerics::kHeadDim / 2 + 2;
-
-/// Position of a tile in its promotion interval. The last tiles of a work item make intervals of
-/// their own.
-enum class IntervalTile { first, last, single };
-static_assert(numerics::kPromotionKeys == 2 * numerics::kKeyBlock);
 
 /// Whether a step of the pipeline issues score products: two tiles ahead there may be none.
 enum class ScoreProducts { issue, none };
@@ -45,6 +41,7 @@ struct Fragments {
   Scores scores_a;
   Scores scores_b;
   Probabilities probabilities;
+  BlockPair block;  // the tile of `probabilities`
   float partial[kAccumulatorRegisters];
 };
 
@@ -68,7 +65,6 @@ struct Consumer {
   int masked_steps = 0;  // leading steps whose scores need a causal mask
 
   float accumulator[kAccumulatorRegisters];
-  RowScale o_rescale;  // still to be applied to `accumulator`
   RowPair rows;
 
   [[nodiscard]] __device__ static int lane() {
@@ -97,7 +93,6 @@ struct Consumer {
     head = head_rule;
     query_tile = tile;
     rows = RowPair{};
-    o_rescale = {};
 #pragma unroll
     for (float& value : accumulator) value = 0.0f;
     if constexpr (kConfig.causal) {
@@ -183,22 +178,19 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// Issues partial (+)= P V of the next tile: the last tile of an interval adds to the first.
-  template <IntervalTile kTile>
+  /// Issues partial = P V of the next tile.
   __device__ __forceinline__ void issue_values(Fragments& f) {
-    constexpr bool kAccumulate = kTile == IntervalTile::last;
     ptx::mbarrier_wait(ptx::shared_address(&shared.value_full[value_ring.stage]),
                        value_ring.parity);
     const std::uint64_t values = ptx::matrix_descriptor<ptx::Swizzle::bytes_128>(
         ptx::shared_address(shared.values[value_ring.stage].codes));
-    if constexpr (!kAccumulate) ptx::warpgroup_undefined_operand(f.partial);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kValueSteps; ++step) {
       const std::uint32_t a[4] = {f.probabilities[4 * step], f.probabilities[4 * step + 1],
                                   f.probabilities[4 * step + 2], f.probabilities[4 * step + 3]};
       ptx::wgmma_m64n136k32_f32_rs(f.partial, a, ptx::advance_descriptor(values, step * kStepBytes),
-                                   kAccumulate || step != 0);
+                                   step != 0);
     }
     ptx::wgmma_commit_group();
     value_ring.advance();
@@ -206,30 +198,25 @@ struct Consumer {
 
   // ---- per tile -------------------------------------------------------------------------------
 
-  /// accumulator = o_rescale * accumulator + partial.
+  /// accumulator += weight of the tile * partial.
   __device__ __forceinline__ void promote(const Fragments& f) {
 #pragma unroll
     for (int i = 0; i < kAccumulatorRegisters; ++i) {
       if (i > kLowSum && i != kHighSum) continue;  // the other ones columns are copies
-      const float scale = i % 4 < 2 ? o_rescale.low : o_rescale.high;
-      accumulator[i] = __fmaf_rn(accumulator[i], scale, f.partial[i]);
+      const float weight = i % 4 < 2 ? f.block.weight.low : f.block.weight.high;
+      accumulator[i] = __fmaf_rn(f.partial[i], weight, accumulator[i]);
     }
-    o_rescale = {};
   }
 
-  /// Turns the scores of step `step` into codes. kDone is the tile whose product went into
-  /// `partial` last: after the first of an interval it has not been promoted.
-  template <ExpCastPath kPath, IntervalTile kDone>
+  /// Turns the scores of step `step` into codes. All tiles before it have been promoted.
+  template <ExpCastPath kPath>
   __device__ __forceinline__ void softmax(Fragments& f, Scores& scores, int step) {
     if constexpr (kConfig.causal) {
       if (step < masked_steps) mask(scores, step);
     }
-    raise_rows(rows, scores, head, [&](const RowScale& row_scale) {
-      o_rescale.low *= row_scale.low;
-      o_rescale.high *= row_scale.high;
-      if constexpr (kDone == IntervalTile::first) scale_rows(f.partial, row_scale);
-    });
-    exp_cast<kPath>(scores, f.probabilities, rows, head);
+    begin_block<kPath>(f.block, rows, scores, head,
+                       [&](const RowScale& rescale) { scale_rows(accumulator, rescale); });
+    exp_cast<kPath>(scores, f.probabilities, f.block.top, head);
     // Computed before the fence of the product that reads them.
     ptx::warpgroup_fence_operand(f.probabilities);
   }
@@ -248,11 +235,11 @@ struct Consumer {
 
   /// One step of the pipeline: P V of tile `step`, Q K of tile `step` + 2 into the buffer that tile
   /// `step` has left, codes of tile `step` + 1.
-  template <ExpCastPath kPath, int kExtraSteps, IntervalTile kTile, ScoreProducts kProducts>
+  template <ExpCastPath kPath, int kExtraSteps, ScoreProducts kProducts>
   __device__ __forceinline__ void advance(Fragments& f, Scores& free_scores, Scores& next_scores,
                                           int step) {
     constexpr bool kMoreScores = kProducts == ScoreProducts::issue;
-    issue_values<kTile>(f);
+    issue_values(f);
     if constexpr (kMoreScores) {
       issue_scores<kExtraSteps>(free_scores);
       key_ring.advance();
@@ -263,8 +250,8 @@ struct Consumer {
     release_values();
     release_keys<kMoreScores ? 2 : 1>();
     if constexpr (!kMoreScores) release_query();  // the last product of Q has ended
-    if constexpr (kTile != IntervalTile::first) promote(f);
-    softmax<kPath, kTile>(f, next_scores, step + 1);
+    promote(f);
+    softmax<kPath>(f, next_scores, step + 1);
   }
 
   /// All `count` >= 1 tiles. Nothing is in flight before and after.
@@ -275,6 +262,7 @@ struct Consumer {
     // Both score buffers are always filled, so that one pipeline serves every length: a lone tile
     // is multiplied twice.
     Fragments f;
+    ptx::warpgroup_undefined_operand(f.partial);
     const bool lone = count == 1;
     issue_scores<kExtraSteps>(f.scores_a);
     if (!lone) key_ring.advance();
@@ -283,26 +271,26 @@ struct Consumer {
     ptx::wgmma_wait_group<1>();
     ptx::warpgroup_fence_operand(f.scores_a);
     if (!lone) release_keys<2>();
-    softmax<kPath, IntervalTile::single>(f, f.scores_a, 0);
+    softmax<kPath>(f, f.scores_a, 0);
 
     int step = 0;
 #pragma unroll 1
     for (; step + 3 < count; step += 2) {
-      advance<kPath, kExtraSteps, IntervalTile::first, kIssue>(f, f.scores_a, f.scores_b, step);
-      advance<kPath, kExtraSteps, IntervalTile::last, kIssue>(f, f.scores_b, f.scores_a, step + 1);
+      advance<kPath, kExtraSteps, kIssue>(f, f.scores_a, f.scores_b, step);
+      advance<kPath, kExtraSteps, kIssue>(f, f.scores_b, f.scores_a, step + 1);
     }
-    // One to three tiles are left, each promoted by itself.
+    // One to three tiles are left.
     if (count - step == 3) {
-      advance<kPath, kExtraSteps, IntervalTile::single, kIssue>(f, f.scores_a, f.scores_b, step);
-      advance<kPath, kExtraSteps, IntervalTile::single, kNone>(f, f.scores_b, f.scores_a, step + 1);
+      advance<kPath, kExtraSteps, kIssue>(f, f.scores_a, f.scores_b, step);
+      advance<kPath, kExtraSteps, kNone>(f, f.scores_b, f.scores_a, step + 1);
     } else if (count - step == 2) {
-      advance<kPath, kExtraSteps, IntervalTile::single, kNone>(f, f.scores_a, f.scores_b, step);
+      advance<kPath, kExtraSteps, kNone>(f, f.scores_a, f.scores_b, step);
     } else {
       ptx::wgmma_wait_group<0>();  // the second product of a lone tile
       ptx::warpgroup_fence_operand(f.scores_b);
       release_query();
     }
-    issue_values<IntervalTile::single>(f);
+    issue_values(f);
     ptx::wgmma_wait_group<0>();
     ptx::warpgroup_fence_operand(f.partial);
     release_values();
@@ -326,14 +314,8 @@ struct Consumer {
 
   template <int kExtraSteps>
   __device__ __forceinline__ void run_mainloop_of_steps(int count) {
-    const ExpCastPath path = exp_cast_path(head);
-    if (path == ExpCastPath::plain) {
-      mainloop<ExpCastPath::plain, kExtraSteps>(count);
-    } else if (path == ExpCastPath::tail) {
-      mainloop<ExpCastPath::tail, kExtraSteps>(count);
-    } else {
-      mainloop<ExpCastPath::wide, kExtraSteps>(count);
-    }
+    if (head.wide()) return mainloop<ExpCastPath::wide, kExtraSteps>(count);
+    mainloop<ExpCastPath::narrow, kExtraSteps>(count);
   }
 };
 

@@ -40,9 +40,9 @@ inline constexpr int kFragmentGroups = numerics::kKeyBlock / numerics::kKeyGroup
 using Scores = std::uint32_t[kScoreRegisters];
 using Probabilities = std::uint32_t[kProbabilityRegisters];
 
-/// Maximum of the block and the running maximum, for both rows of the thread, over the quad. The
-/// assembler joins neighbouring maxima into three-operand instructions. NaN is ignored.
-__device__ __forceinline__ std::uint32_t block_max(const Scores& scores, std::uint32_t row_max) {
+/// Maxima of the block for both rows of the thread over the quad, at least kLeastTops. The assembler
+/// joins neighbouring maxima into three-operand instructions. NaN is ignored.
+__device__ __forceinline__ std::uint32_t block_tops(const Scores& scores) {
   std::uint32_t low = ptx::max_f16x2(scores[0], scores[2]);
   std::uint32_t high = ptx::max_f16x2(scores[1], scores[3]);
 #pragma unroll
@@ -51,20 +51,29 @@ __device__ __forceinline__ std::uint32_t block_max(const Scores& scores, std::ui
     high = ptx::max_f16x2(ptx::max_f16x2(high, scores[i + 1]), scores[i + 3]);
   }
   std::uint32_t both = ptx::max_f16x2(ptx::prmt<0x5410>(low, high), ptx::prmt<0x7632>(low, high));
-  both = ptx::max_f16x2(both, row_max);
+  both = ptx::max_f16x2(both, kLeastTops);
   both = ptx::max_f16x2(both, __shfl_xor_sync(0xFFFF'FFFFu, both, 1));
   return ptx::max_f16x2(both, __shfl_xor_sync(0xFFFF'FFFFu, both, 2));
 }
 
-/// Moves the rows to the maximum of the block, if it is higher for any row of the warp: then calls
-/// rescale(row_scale). The vote keeps the instructions of rare maxima out of most tiles; a row
-/// whose maximum stays is scaled by 1.
-template <class Rescale>
-__device__ __forceinline__ void raise_rows(RowPair& rows, const Scores& scores,
-                                           const numerics::HeadRule& head, const Rescale& rescale) {
-  const std::uint32_t new_max = block_max(scores, rows.row_max);
-  if (__any_sync(0xFFFF'FFFFu, new_max != rows.row_max)) {
-    rescale(rows.raise(new_max, ExpCastRule(head)));
+/// Begins a block for the two rows of the thread. In wide heads the references move to the largest
+/// score seen so far: where that is new for any row of the warp, rescale(row_scale) is called; a row
+/// whose reference stays is scaled by 1. The vote keeps the instructions of rare maxima out of most
+/// tiles.
+template <ExpCastPath kPath, class Rescale>
+__device__ __forceinline__ void begin_block(BlockPair& block, RowPair& rows, const Scores& scores,
+                                            const numerics::HeadRule& head,
+                                            const Rescale& rescale) {
+  const std::uint32_t tops = block_tops(scores);
+  if constexpr (kPath == ExpCastPath::narrow) {
+    block.begin_narrow(tops);
+  } else {
+    const std::uint32_t reference = ptx::max_f16x2(rows.reference, tops);
+    if (__any_sync(0xFFFF'FFFFu, reference != rows.reference)) {
+      rescale(BlockPair::wide_weight(rows.reference, reference, head));
+      rows.reference = reference;
+    }
+    block.begin_wide(tops, rows, head);
   }
 }
 
@@ -75,44 +84,22 @@ __device__ __forceinline__ void scale_rows(float (&accumulator)[kCount], const R
   for (int i = 0; i < kCount; ++i) accumulator[i] *= i % 4 < 2 ? scale.low : scale.high;
 }
 
-template <ExpCastForm kForm>
-__device__ __forceinline__ void exp_cast(const Scores& scores, Probabilities& probabilities,
-                                         std::uint32_t row_offset, const ExpCastRule& rule) {
-  const std::uint32_t low = ptx::prmt<0x1010>(row_offset, row_offset);
-  const std::uint32_t high = ptx::prmt<0x3232>(row_offset, row_offset);
-#pragma unroll
-  for (int i = 0; i < kFragmentGroups; ++i) {
-    const std::uint32_t a = exp_cast<kForm>(scores[4 * i], low, rule);
-    const std::uint32_t b = exp_cast<kForm>(scores[4 * i + 1], high, rule);
-    const std::uint32_t c = exp_cast<kForm>(scores[4 * i + 2], low, rule);
-    const std::uint32_t d = exp_cast<kForm>(scores[4 * i + 3], high, rule);
-    probabilities[2 * i] = ptx::prmt<0x6420>(a, c);
-    probabilities[2 * i + 1] = ptx::prmt<0x6420>(b, d);
-  }
-}
-
-/// What a head's main loop is compiled for. Common rules have loops of their own, so that the
-/// instructions of the others are not even fetched; the loop of wide heads serves both of theirs.
-enum class ExpCastPath { plain, tail, wide };
-
-__device__ inline ExpCastPath exp_cast_path(const numerics::HeadRule& head) {
-  if (head.score_exponent > 0) return ExpCastPath::wide;
-  return head.tail_correction != 0 ? ExpCastPath::tail : ExpCastPath::plain;
-}
-
-/// Codes of a whole fragment relative to the current maxima.
+/// Codes of a whole fragment.
 template <ExpCastPath kPath>
 __device__ __forceinline__ void exp_cast(const Scores& scores, Probabilities& probabilities,
-                                         const RowPair& rows, const numerics::HeadRule& head) {
-  const ExpCastRule rule(head);
-  if constexpr (kPath == ExpCastPath::plain) {
-    exp_cast<ExpCastForm::plain>(scores, probabilities, rows.row_offset, rule);
-  } else if constexpr (kPath == ExpCastPath::tail) {
-    exp_cast<ExpCastForm::tail>(scores, probabilities, rows.row_offset, rule);
-  } else if (head.tail_correction == 0) {
-    exp_cast<ExpCastForm::wide>(scores, probabilities, rows.row_offset, rule);
-  } else {
-    exp_cast<ExpCastForm::wide_tail>(scores, probabilities, rows.row_offset, rule);
+                                         std::uint32_t tops, const numerics::HeadRule& head) {
+  const std::uint32_t offset = block_offset<kPath>(tops);
+  const std::uint32_t low = ptx::prmt<0x1010>(offset, offset);
+  const std::uint32_t high = ptx::prmt<0x3232>(offset, offset);
+  const std::uint32_t scale = kPath == ExpCastPath::wide ? wide_scale(head) : kOneCode;
+#pragma unroll
+  for (int i = 0; i < kFragmentGroups; ++i) {
+    const std::uint32_t a = exp_cast_pair<kPath>(scores[4 * i], low, scale);
+    const std::uint32_t b = exp_cast_pair<kPath>(scores[4 * i + 1], high, scale);
+    const std::uint32_t c = exp_cast_pair<kPath>(scores[4 * i + 2], low, scale);
+    const std::uint32_t d = exp_cast_pair<kPath>(scores[4 * i + 3], high, scale);
+    probabilities[2 * i] = ptx::prmt<0x6420>(a, c);
+    probabilities[2 * i + 1] = ptx::prmt<0x6420>(b, d);
   }
 }
 
