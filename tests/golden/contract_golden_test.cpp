@@ -28,36 +28,41 @@ TEST(GoldenContract, Numbers) {
 }
 
 TEST(GoldenContract, ProbabilitiesAndRowStates) {
-  const std::vector<std::uint16_t> scores = sweep_scores();
   for (const SoftmaxCase& c : softmax_cases()) {
+    const std::vector<std::uint16_t> scores = sweep_scores(c.rule);
     Hash codes;
     Hash states;
-    Hash offsets;
+    Hash blocks;
     for (int row = 0; row < kSweepRows; ++row) {
-      numerics::RowState state;
+      numerics::RowState state = numerics::empty_row(c.rule);
       for (int tile = 0; tile < kSweepTiles; ++tile) {
         const std::uint16_t* keys =
             scores.data() + (std::size_t(tile) * kSweepRows + row) * numerics::kKeyBlock;
-        float block_max = -numerics::infinity();
+        float top = numerics::kLeastTop;
         for (int key = 0; key < numerics::kKeyBlock; ++key) {
           const float score = numerics::half_to_float(keys[key]);
-          if (score > block_max) block_max = score;
+          if (score > top) top = score;
         }
-        const float factor = numerics::raise_row_max(state, block_max, c.rule);
+        const numerics::BlockCast block = numerics::begin_block(state, top, c.rule);
+        float sum = 0.0f;
         for (int key = 0; key < numerics::kKeyBlock; ++key) {
           const std::uint8_t code =
-              numerics::probability_code(numerics::half_to_float(keys[key]), state, c.rule);
-          state.sum += numerics::e4m3_decode(code);
+              numerics::probability_code(numerics::half_to_float(keys[key]), block, c.rule);
+          sum += numerics::e4m3_decode(code);
           codes.value(code);
         }
-        add_row(offsets, state.row_max, state.offset);
-        states.value(factor).value(state.row_max).value(state.offset).value(state.sum);
+        numerics::end_block(state, block, sum);
+        add_block(blocks, block.top, block.offset, state.reference);
+        states.value(block.weight).value(block.rescale).value(state.reference).value(state.sum);
       }
-      states.value(numerics::log_sum_exp(state, 1.0f, 0.25f, 0))
-          .value(numerics::log_sum_exp(state, 1.0f, 0.25f, 3));
+      numerics::HeadRule excess = c.rule;
+      excess.excess_exponent = 3;
+      states.value(numerics::log_sum_exp(state, c.rule, 1.0f, 0.25f))
+          .value(numerics::log_sum_exp(state, excess, 1.0f, 0.25f));
+      ASSERT_TRUE(state.sum > 0.0f && numerics::is_finite(state.sum)) << c.name << " row " << row;
     }
     expect_golden("probabilities/" + c.name, codes.result());
-    expect_golden("row_offsets/" + c.name, offsets.result());
+    expect_golden("blocks/" + c.name, blocks.result());
     expect_golden("row_states/" + c.name, states.result());
   }
 }
@@ -101,8 +106,8 @@ TEST(GoldenContract, CasesReachEveryChoiceOfAPlan) {
   cpu::ThreadPool pool(2);
   std::set<int> steps;
   bool rotated = false;
-  bool tail = false;
-  bool large_logits = false;
+  bool narrow = false;
+  bool wide = false;
   for (const PreparedCase& c : prepared_cases()) {
     const PreparedInputs inputs(c);
     const schedule::PrepareRequest request =
@@ -116,12 +121,12 @@ TEST(GoldenContract, CasesReachEveryChoiceOfAPlan) {
     for (const numerics::HeadPlan& plan : cpu::prepare(request, block, pool)) {
       steps.insert(plan.scores.extra_steps);
       rotated |= plan.scores.rotated != 0;
-      tail |= plan.tail_correction != 0 && c.numerics.tail_correction == Choice::automatic;
-      large_logits |= plan.rule().wide();
+      narrow |= !plan.rule().wide();
+      wide |= plan.rule().wide();
     }
   }
   EXPECT_EQ(steps, (std::set<int>{0, 1, 2, 4}));
-  EXPECT_TRUE(rotated && tail && large_logits) << rotated << tail << large_logits;
+  EXPECT_TRUE(rotated && narrow && wide) << rotated << narrow << wide;
 }
 
 }  // namespace

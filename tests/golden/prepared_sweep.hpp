@@ -37,7 +37,7 @@ struct PreparedCase {
 inline std::vector<PreparedCase> prepared_cases() {
   NumericOptions plain;
   plain.smooth_keys = plain.smooth_values = false;
-  plain.rotation = plain.tail_correction = Choice::never;
+  plain.rotation = Choice::never;
   plain.max_extra_steps = 0;
   plain.value_scale = ValueScale::per_head;
   NumericOptions four_steps;
@@ -45,7 +45,6 @@ inline std::vector<PreparedCase> prepared_cases() {
   four_steps.score_error_target = 0.0f;
   NumericOptions rotated;
   rotated.rotation = Choice::always;
-  rotated.tail_correction = Choice::always;
   return {
       {.name = "normal"},
       {.name = "long",

@@ -100,8 +100,8 @@ TEST_F(ApiCuda, NumericOptions) {
     change(c.inputs.numerics);
     expect_agreement_with_cpu(c, {.flipped = 0.1});
   };
-  with([](auto& n) { n.rotation = n.tail_correction = Choice::always; });
-  with([](auto& n) { n.rotation = n.tail_correction = Choice::never; });
+  with([](auto& n) { n.rotation = Choice::always; });
+  with([](auto& n) { n.rotation = Choice::never; });
   with([](auto& n) { n.smooth_keys = n.smooth_values = false; });
   with([](auto& n) { n.value_scale = ValueScale::per_head; });
   for (const int steps : {0, 1, 2, 4}) {
@@ -147,10 +147,8 @@ TEST_F(ApiCuda, PlansAreThoseOfTheCpu) {
     for (std::size_t i = 0; i < on_cpu.size(); ++i) {
       EXPECT_EQ(on_device[i].extra_steps, on_cpu[i].extra_steps);
       EXPECT_EQ(on_device[i].rotated, on_cpu[i].rotated);
-      EXPECT_EQ(on_device[i].tail_correction, on_cpu[i].tail_correction);
       EXPECT_EQ(on_device[i].score_exponent, on_cpu[i].score_exponent);
       EXPECT_EQ(on_device[i].predicted_score_error, on_cpu[i].predicted_score_error);
-      EXPECT_EQ(on_device[i].predicted_flush, on_cpu[i].predicted_flush);
     }
   }
 }
@@ -258,7 +256,6 @@ TEST_F(ApiCuda, RandomCases) {
     in.numerics.max_extra_steps = kSteps[below(4)];
     in.numerics.score_error_target = static_cast<float>(below(5)) * 0.2f;
     in.numerics.rotation = static_cast<Choice>(below(3));
-    in.numerics.tail_correction = static_cast<Choice>(below(3));
     in.numerics.smooth_keys = below(3) != 0;
     in.numerics.smooth_values = below(3) != 0;
     in.numerics.value_scale = static_cast<ValueScale>(below(2));

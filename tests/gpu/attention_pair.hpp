@@ -43,8 +43,7 @@ struct AttentionCase {
            std::to_string(p.keys) + (p.mask == Mask::causal ? " causal" : "") +
            (p.key_order == KeyOrder::descending ? " descending" : "") + " repair " +
            std::to_string(p.repair_rows) + " steps " + std::to_string(numerics.max_extra_steps) +
-           " target " + std::to_string(numerics.score_error_target) + " tail " +
-           std::to_string(static_cast<int>(numerics.tail_correction)) + " scale " +
+           " target " + std::to_string(numerics.score_error_target) + " scale " +
            std::to_string(softmax_scale);
   }
 };

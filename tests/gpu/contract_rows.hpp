@@ -18,6 +18,7 @@ namespace openvc::testing {
 struct ContractRow {
   std::vector<double> output;
   double log_sum_exp = 0.0;
+  double exact_log_sum_exp = 0.0;  // of the same binary16 scores, without ExpCast
 };
 
 inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64_t batch_head,
@@ -50,32 +51,39 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
     return double{kE4m3Values[data[layout.value_code_at(batch_head, channel, key)]]};
   };
 
-  RowState row;
+  const double nats_per_unit = std::ldexp(std::log(2.0) / kE4m3CodesPerOctave, rule.score_exponent);
+  RowState row = empty_row(rule);
   std::vector<double> sums(kHeadDim, 0.0);
   const schedule::TileSequence tiles = schedule::tile_sequence(p, query / kQueryBlock);
   const std::int64_t visible = schedule::visible_keys(p, query);
   double weight_sum = 0.0;
+  double exact_sum = 0.0;  // relative to exact_top
+  double exact_top = -double{infinity()};
   for (int step = 0; step < tiles.count; ++step) {
     const bool repair = tiles.is_repair(step);
-    const std::int64_t block = tiles.block(step);
+    const std::int64_t block_index = tiles.block(step);
     std::vector<float> scores(kKeyBlock, -infinity());
+    float top = kLeastTop;
     for (int j = 0; j < kKeyBlock; ++j) {
-      const std::int64_t key = block * kKeyBlock + j;
+      const std::int64_t key = block_index * kKeyBlock + j;
       if (repair || key < visible) scores[j] = score(key);
+      if (scores[j] > top) top = scores[j];
     }
-    if (!repair) {
-      float block_max = -infinity();
-      for (const float s : scores) block_max = s > block_max ? s : block_max;
-      const double factor = raise_row_max(row, block_max, rule);
-      weight_sum *= factor;
-      for (double& sum : sums) sum *= factor;
+    if (!repair && double{top} > exact_top) {
+      exact_sum *= std::exp((exact_top - double{top}) * nats_per_unit);
+      exact_top = double{top};
     }
+    const BlockCast block = begin_block(row, top, rule);
+    weight_sum *= double{block.rescale};
+    for (double& sum : sums) sum *= double{block.rescale};
     for (int j = 0; j < kKeyBlock; ++j) {
-      const std::uint8_t code = probability_code(scores[j], row, rule);
+      const bool counts = !repair && block_index * kKeyBlock + j < visible;
+      if (counts) exact_sum += std::exp((double{scores[j]} - exact_top) * nats_per_unit);
+      const std::uint8_t code = probability_code(scores[j], block, rule);
       if (code == 0) continue;
-      const double weight = kE4m3Values[code];
+      const double weight = double{block.weight} * double{kE4m3Values[code]};
       if (!repair) weight_sum += weight;
-      for (int c = 0; c < kHeadDim; ++c) sums[c] += weight * value(block * kKeyBlock + j, c);
+      for (int c = 0; c < kHeadDim; ++c) sums[c] += weight * value(block_index * kKeyBlock + j, c);
     }
   }
   ContractRow result;
@@ -91,7 +99,8 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
     std::memcpy(&shift, inputs.data + layout.smoothing_shift_at(batch_head, query), sizeof(shift));
   }
   result.log_sum_exp =
-      log_sum_exp(row, static_cast<float>(std::log(weight_sum)), shift, rule.excess_exponent);
+      numerics::log_sum_exp(row, rule, static_cast<float>(std::log(weight_sum)), shift);
+  result.exact_log_sum_exp = exact_top * nats_per_unit + std::log(exact_sum) + double{shift};
   return result;
 }
 

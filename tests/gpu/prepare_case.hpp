@@ -59,7 +59,6 @@ struct PrepareCase {
     text += " rotation " + std::to_string(static_cast<int>(numerics.rotation));
     text += " steps " + std::to_string(numerics.max_extra_steps) + " target " +
             std::to_string(numerics.score_error_target);
-    text += " tail " + std::to_string(static_cast<int>(numerics.tail_correction));
     text += " centre " + std::to_string(numerics.smooth_values) + " per_head " +
             std::to_string(numerics.value_scale == ValueScale::per_head);
     text += " lse " + std::to_string(with_log_sum_exp) + " repair " + std::to_string(repair_budget);
@@ -315,10 +314,10 @@ inline std::string first_difference(const Prepared& expected, const Prepared& ac
     if (std::memcmp(e.data(), a.data(), sizeof(e)) == 0) continue;
     const auto text = [](const numerics::HeadPlan& plan) {
       return std::to_string(plan.scores.extra_steps) + "/" + std::to_string(plan.scores.rotated) +
-             "/" + std::to_string(plan.tail_correction) + "/" +
+             "/" + std::to_string(plan.scores.wide) + "/" +
              std::to_string(plan.scores.score_exponent) + "/" +
              std::to_string(plan.score_rounding.error) + "/" +
-             std::to_string(plan.probability_flush.error);
+             std::to_string(plan.value_rounding.error);
     };
     std::size_t word = 0;
     while (numerics::float_bits(e[word]) == numerics::float_bits(a[word])) ++word;

@@ -169,7 +169,6 @@ TEST_F(PrepareGpu, Options) {
           c.family = family;
           c.numerics = steps_options(steps, target);
           c.numerics.smooth_keys = smooth;
-          c.numerics.tail_correction = steps == 1 ? Choice::never : Choice::always;
           c.numerics.smooth_values = !smooth;
           c.numerics.value_scale = steps == 2 ? ValueScale::per_head : ValueScale::per_channel;
           c.with_log_sum_exp = steps == 4;
@@ -185,25 +184,25 @@ TEST_F(PrepareGpu, AutomaticDecisions) {
   constexpr float kNoSteps = 100.0f;
   std::set<int> steps;
   std::set<bool> rotated;
-  std::set<bool> corrected;
+  std::set<bool> wide;
   for (const Family family : {Family::normal, Family::wide, Family::outliers, Family::offset}) {
     for (const float target : {0.0f, 0.2f, 0.32f, kNoSteps}) {
       PrepareCase c;
       c.heads = 1;
       c.queries = 200;
-      c.keys = 20000;  // the mass of many middling keys is what ExpCast loses
+      c.keys = 2000;
       c.family = family;
       c.numerics = steps_options(target < kNoSteps ? 4 : 0, target);
       for (const numerics::HeadPlan& plan : expect_equal(c)) {
         steps.insert(plan.scores.extra_steps);
         rotated.insert(plan.scores.rotated != 0);
-        corrected.insert(plan.tail_correction != 0);
+        wide.insert(plan.rule().wide());
       }
     }
   }
   EXPECT_EQ(steps, (std::set<int>{0, 1, 2, 4}));
   EXPECT_EQ(rotated.size(), 2u);
-  EXPECT_EQ(corrected.size(), 2u);
+  EXPECT_EQ(wide.size(), 2u);
 }
 
 TEST_F(PrepareGpu, RepairBudgets) {
@@ -291,7 +290,6 @@ TEST_F(PrepareGpu, RandomCases) {
     c.numerics.max_extra_steps = kSteps[below(4)];
     c.numerics.score_error_target = static_cast<float>(below(5)) * 0.2f;
     c.numerics.rotation = static_cast<Choice>(below(3));
-    c.numerics.tail_correction = static_cast<Choice>(below(3));
     c.numerics.smooth_keys = below(3) != 0;
     c.numerics.smooth_values = below(3) != 0;
     c.numerics.value_scale = static_cast<ValueScale>(below(2));
@@ -403,7 +401,7 @@ TEST_F(PrepareGpu, ComparisonSeesOneBit) {
     EXPECT_NE(first_difference(expected, changed), "");
   }
   Prepared changed = expected;
-  changed.plans[1].probability_flush.error += 1.0f;
+  changed.plans[1].value_rounding.error += 1.0f;
   EXPECT_NE(first_difference(expected, changed), "");
 }
 

@@ -15,12 +15,11 @@ namespace {
 
 class Sm90Attention : public Sm90Test {};
 
-NumericOptions all_steps(int steps, Choice tail = Choice::never) {
+NumericOptions all_steps(int steps) {
   NumericOptions options;
   options.rotation = Choice::never;
   options.max_extra_steps = steps;
   options.score_error_target = 0.0f;  // spend them all
-  options.tail_correction = tail;
   return options;
 }
 
@@ -96,10 +95,10 @@ TEST_F(Sm90Attention, CausalRowsWithoutKeysAreZero) {
   }
 }
 
-TEST_F(Sm90Attention, CausalWithExtraStepsAndTail) {
+TEST_F(Sm90Attention, CausalWithExtraSteps) {
   for (const int steps : {1, 2, 4}) {
     AttentionCase c = make_case(1, 2, 513, 700, Mask::causal);
-    c.numerics = all_steps(steps, Choice::always);
+    c.numerics = all_steps(steps);
     expect_agreement(c, {.flipped = 0.08});
   }
 }
@@ -119,22 +118,12 @@ TEST_F(Sm90Attention, ExtraSteps) {
   }
 }
 
-TEST_F(Sm90Attention, TailCorrection) {
-  for (const int steps : {0, 2}) {
-    for (const std::int64_t keys : {1, 129, 3000}) {
-      AttentionCase c = make_case(1, 2, 200, keys);
-      c.numerics = all_steps(steps, Choice::always);
-      expect_agreement(c, kWithExtraSteps);
-    }
-  }
-}
-
 /// Heads whose scores count many code units: the scale grows with the head.
 TEST_F(Sm90Attention, WideHeads) {
   constexpr float kGains[] = {30.0f, 300.0f, 3000.0f, 1e5f};
-  for (const Choice tail : {Choice::never, Choice::always}) {
-    AttentionCase c = make_case(1, 4, 500, 1000);
-    c.numerics = all_steps(0, tail);
+  for (const Mask mask : {Mask::none, Mask::causal}) {
+    AttentionCase c = make_case(1, 4, 500, 1000, mask);
+    c.numerics = all_steps(0);
     study::Tensors tensors = make_tensors(c);
     transform(tensors.q, [&](auto, auto, std::int64_t h, auto, float x) { return kGains[h] * x; });
     const HostPrepared host(c, tensors);
@@ -169,7 +158,7 @@ TEST_F(Sm90Attention, RepairRows) {
       AttentionCase c = make_case(1, 2, 200, keys);
       c.problem.repair_rows = numerics::repair_row_count(budget, keys);
       expect_agreement(c);
-      c.numerics = all_steps(2, Choice::always);
+      c.numerics = all_steps(2);
       expect_agreement(c, kWithExtraSteps);
     }
   }

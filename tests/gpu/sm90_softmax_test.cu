@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The softmax step of the Hopper kernel against the contract: stored score tiles go through the
-// real step of the main loop. Row state and probability bytes must equal those of
-// numerics/online_softmax.hpp; rescale factors are within the error of their instruction.
+// real step of the main loop. Tops, offsets, references and probability bytes must equal those of
+// numerics/online_softmax.hpp; weights of blocks are within the error of their instruction.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
+#include "cuda/ptx/cvt.cuh"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/configurations.hpp"
 #include "cuda/sm90/mainloop.cuh"
@@ -30,12 +32,14 @@ namespace {
 
 constexpr int kRows = kRowsPerWarpgroup;
 constexpr int kKeys = numerics::kKeyBlock;
-constexpr int kColumns = kValueRows;  // of the binary32 fragment
 
+/// A tile of one row after the softmax step, and what its accumulator has become.
 struct RowResult {
-  float row_max;
-  float offset;
-  float o_rescale;  // of this tile: what the accumulator has to be multiplied with
+  float top;
+  float offset;     // of narrow heads
+  float reference;  // of wide heads
+  float weight;
+  float accumulator[2];  // least and greatest element; all were 1 before the step
 };
 
 /// Place of register `i` of a thread in a tile of binary16 scores: row and first of two columns.
@@ -57,54 +61,53 @@ __device__ void load_scores(Scores& fragment, const std::uint16_t* tile) {
 }
 
 /// The softmax step of the main loop that is compiled for this head.
-template <IntervalTile kDone>
 __device__ void softmax_step(Consumer<Dense>& consumer, Fragments& f, int step) {
-  switch (exp_cast_path(consumer.head)) {
-    case ExpCastPath::plain:
-      return consumer.softmax<ExpCastPath::plain, kDone>(f, f.scores_a, step);
-    case ExpCastPath::tail:
-      return consumer.softmax<ExpCastPath::tail, kDone>(f, f.scores_a, step);
-    case ExpCastPath::wide:
-      return consumer.softmax<ExpCastPath::wide, kDone>(f, f.scores_a, step);
+  if (consumer.head.wide()) {
+    consumer.softmax<ExpCastPath::wide>(f, f.scores_a, step);
+  } else {
+    consumer.softmax<ExpCastPath::narrow>(f, f.scores_a, step);
   }
 }
 
-/// One warpgroup: tiles [tile][row][key] of binary16 scores to codes [tile][row][slot], the state
-/// of every row after every tile, and products [tile][row][column], ones that were in `partial`
-/// while the maxima moved.
-template <IntervalTile kDone>
+__device__ float half_of(std::uint32_t packed, int half) {
+  return half == 0 ? ptx::cvt_f32_f16_low(packed) : ptx::cvt_f32_f16_high(packed);
+}
+
+/// One warpgroup: tiles [tile][row][key] of binary16 scores to codes [tile][row][slot], and the
+/// state of every row after every tile.
 __global__ void softmax_tiles(const __grid_constant__ Parameters parameters,
                               const std::uint16_t* scores, int tiles, numerics::HeadRule head,
-                              std::uint8_t* codes, RowResult* results, float* products) {
+                              std::uint8_t* codes, RowResult* results) {
   extern __shared__ std::uint8_t unused[];  // the softmax step does not touch shared memory
   Consumer<Dense> consumer{parameters, *reinterpret_cast<Storage<Dense>*>(unused), 0};
   consumer.head = head;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-  const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   for (int tile = 0; tile < tiles; ++tile) {
     Fragments f;
     load_scores(f.scores_a, scores + std::int64_t{tile} * kRows * kKeys);
-    for (float& value : f.partial) value = 1.0f;
-    consumer.o_rescale = {};
-    softmax_step<kDone>(consumer, f, tile);
+    for (float& value : consumer.accumulator) value = 1.0f;
+    softmax_step(consumer, f, tile);
 
     for (int i = 0; i < kProbabilityRegisters; ++i) {
       const std::int64_t row = std::int64_t{tile} * kRows + ScorePlace(i).row;
-      const int slot = 16 * (i / 2) + 4 * (lane % 4);
+      const int slot = 16 * (i / 2) + 4 * (static_cast<int>(threadIdx.x) % 4);
       *reinterpret_cast<std::uint32_t*>(codes + row * kKeys + slot) = f.probabilities[i];
     }
-    // PTX ISA, binary32 accumulator of wgmma: registers 4j and 4j + 1 are row g, columns 8j + 2t
-    // and the next; 4j + 2 and 4j + 3 the same columns of row g + 8.
-    for (int i = 0; i < kAccumulatorRegisters; ++i) {
-      const std::int64_t row = std::int64_t{tile} * kRows + 16 * warp + lane / 4 + 8 * (i / 2 % 2);
-      products[row * kColumns + 8 * (i / 4) + 2 * (lane % 4) + i % 2] = f.partial[i];
-    }
+    const std::uint32_t offset = block_offset<ExpCastPath::narrow>(f.block.top);
     for (int half = 0; half < 2; ++half) {
-      const std::uint32_t packed = consumer.rows.row_max;
-      const auto bits = static_cast<std::uint16_t>(half == 0 ? packed : packed >> 16);
+      float least = numerics::infinity();
+      float greatest = -numerics::infinity();
+      // PTX ISA, binary32 accumulator of wgmma: of every four registers the last two are row g + 8.
+      for (int i = 2 * half; i < kAccumulatorRegisters; i += i % 2 == 0 ? 1 : 3) {
+        least = fminf(least, consumer.accumulator[i]);
+        greatest = fmaxf(greatest, consumer.accumulator[i]);
+      }
       results[tile * kRows + ScorePlace(half).row] = {
-          numerics::half_to_float(bits), consumer.rows.code_offset(half != 0, ExpCastRule(head)),
-          half == 0 ? consumer.o_rescale.low : consumer.o_rescale.high};
+          half_of(f.block.top, half),
+          head.wide() ? 0.0f
+                      : half_of(offset, half) * numerics::exp2_int(-numerics::kHalfGridExponent),
+          head.wide() ? half_of(consumer.rows.reference, half) : 0.0f,
+          half == 0 ? f.block.weight.low : f.block.weight.high,
+          {least, greatest}};
     }
   }
 }
@@ -136,12 +139,7 @@ void skip_without_hopper() {
 
 struct Rule {
   std::string name;
-  std::uint8_t score_exponent;
-  bool tail;
-
-  [[nodiscard]] numerics::HeadRule head() const {
-    return {.score_exponent = score_exponent, .tail_correction = static_cast<std::uint8_t>(tail)};
-  }
+  numerics::HeadRule head;
 };
 
 class SoftmaxStep : public testing::Test {
@@ -151,27 +149,36 @@ class SoftmaxStep : public testing::Test {
   struct Results {
     std::vector<std::uint8_t> codes;
     std::vector<RowResult> rows;
-    std::vector<float> products;
   };
 
   void SetUp() override { skip_without_hopper(); }
 
-  /// Spreads from flat rows to hundreds of nats, centres from far below zero to far above.
+  /// Spreads from flat rows to hundreds of nats, centres from far below zero to far above. Scores of
+  /// narrow heads stay a little beyond what a plan allows.
   template <class Visit>
-  static void for_each_distribution(const Visit& visit) {
+  static void for_each_distribution(const numerics::HeadRule& head, const Visit& visit) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
+    const bool wide = head.wide();
+    const float limit = wide ? 65504.0f : 700.0f;
+    const float narrow_scale = wide ? 1.0f : 1.0f / 50.0f;
     for (const float spread : {0.3f, 12.0f, 60.0f, 900.0f, 9000.0f}) {
       for (const float centre : {0.0f, -500.0f, 700.0f, -20000.0f, 30000.0f}) {
         std::vector<std::uint16_t> scores(static_cast<std::size_t>(kTiles) * kRows * kKeys);
         for (auto& score : scores) {
-          const float x = centre + spread * normal(random);
-          score = numerics::float_to_half(numerics::saturate(x, 60000.0f));
+          const float x = centre * narrow_scale + spread * normal(random);
+          score = numerics::float_to_half(numerics::saturate(x, limit));
           if (random() % 50 == 0) score = numerics::kHalfNegativeInfinity;  // masked
         }
-        for (int row = 0; row < kRows; row += 5) {  // a first tile without any key
-          for (int key = 0; key < kKeys; ++key) {
-            scores[static_cast<std::size_t>(row * kKeys + key)] = numerics::kHalfNegativeInfinity;
+        // Without any key: in some rows the first tile, in others the last two, in a few all.
+        for (int tile = 0; tile < kTiles; ++tile) {
+          for (int row = 0; row < kRows; ++row) {
+            const bool masked = (row % 5 == 0 && tile == 0) ||
+                                (row % 5 == 1 && tile >= kTiles - 2) || row % 16 == 7;
+            if (!masked) continue;
+            const auto first = (static_cast<std::size_t>(tile) * kRows + row) * kKeys;
+            std::fill_n(scores.begin() + static_cast<std::ptrdiff_t>(first), kKeys,
+                        numerics::kHalfNegativeInfinity);
           }
         }
         SCOPED_TRACE("spread " + std::to_string(spread) + ", centre " + std::to_string(centre));
@@ -180,12 +187,6 @@ class SoftmaxStep : public testing::Test {
     }
   }
 
-  template <IntervalTile kDone>
-  static Results run(const std::vector<std::uint16_t>& scores, const Rule& rule) {
-    return run<kDone>(scores, rule.head());
-  }
-
-  template <IntervalTile kDone>
   static Results run(const std::vector<std::uint16_t>& scores, const numerics::HeadRule& head) {
     const std::size_t all_rows = scores.size() / kKeys;
     const auto tiles = static_cast<int>(all_rows / kRows);
@@ -193,31 +194,28 @@ class SoftmaxStep : public testing::Test {
     device_scores.upload(scores.data(), device_scores.size());
     const test::DeviceBuffer codes(scores.size(), 0);
     const test::DeviceBuffer rows(all_rows * sizeof(RowResult), 0);
-    const test::DeviceBuffer products(all_rows * kColumns * sizeof(float), 0);
-    softmax_tiles<kDone><<<1, kWarpgroupThreads>>>(
+    softmax_tiles<<<1, kWarpgroupThreads>>>(
         Parameters{}, reinterpret_cast<const std::uint16_t*>(device_scores.data()), tiles, head,
-        reinterpret_cast<std::uint8_t*>(codes.data()), reinterpret_cast<RowResult*>(rows.data()),
-        reinterpret_cast<float*>(products.data()));
+        reinterpret_cast<std::uint8_t*>(codes.data()), reinterpret_cast<RowResult*>(rows.data()));
     check(cudaGetLastError(), "launching the softmax of tiles");
     check(cudaDeviceSynchronize(), "running the softmax of tiles");
-    return {download<std::uint8_t>(codes), download<RowResult>(rows), download<float>(products)};
+    return {download<std::uint8_t>(codes), download<RowResult>(rows)};
   }
 
-  /// Calls visit(row, tile, state before, state after, factor) along the contract's walk.
+  /// Calls visit(row, tile, block, state after) along the contract's walk.
   template <class Visit>
-  static void walk(const std::vector<std::uint16_t>& scores, const Rule& rule, const Visit& visit) {
-    const numerics::HeadRule contract_rule = rule.head();
+  static void walk(const std::vector<std::uint16_t>& scores, const numerics::HeadRule& head,
+                   const Visit& visit) {
     for (int row = 0; row < kRows; ++row) {
-      numerics::RowState state;
+      numerics::RowState state = numerics::empty_row(head);
       for (int tile = 0; tile < kTiles; ++tile) {
         const std::size_t first = (static_cast<std::size_t>(tile) * kRows + row) * kKeys;
-        float block = -numerics::infinity();
+        float top = numerics::kLeastTop;
         for (int key = 0; key < kKeys; ++key) {
-          block = std::fmax(block, numerics::half_to_float(scores[first + key]));
+          top = std::fmax(top, numerics::half_to_float(scores[first + key]));
         }
-        const numerics::RowState before = state;
-        const float factor = numerics::raise_row_max(state, block, contract_rule);
-        visit(row, tile, before, state, factor);
+        const numerics::BlockCast block = numerics::begin_block(state, top, head);
+        visit(row, tile, block, state);
       }
     }
   }
@@ -225,105 +223,88 @@ class SoftmaxStep : public testing::Test {
 
 class SoftmaxTiles : public SoftmaxStep, public testing::WithParamInterface<Rule> {};
 
-TEST_P(SoftmaxTiles, StateAndCodesEqualTheContract) {
-  const Rule& rule = GetParam();
-  const numerics::HeadRule contract_rule = rule.head();
-  for_each_distribution([&](const std::vector<std::uint16_t>& scores) {
-    const Results results = run<IntervalTile::single>(scores, rule);
-    walk(scores, rule,
-         [&](int row, int tile, const numerics::RowState&, const numerics::RowState& state, float) {
+TEST_P(SoftmaxTiles, BlocksAndCodesEqualTheContract) {
+  const numerics::HeadRule& head = GetParam().head;
+  for_each_distribution(head, [&](const std::vector<std::uint16_t>& scores) {
+    const Results results = run(scores, head);
+    walk(scores, head,
+         [&](int row, int tile, const numerics::BlockCast& block,
+             const numerics::RowState& state) {
            const std::size_t index = static_cast<std::size_t>(tile) * kRows + row;
            const RowResult& result = results.rows[index];
-           ASSERT_EQ(result.row_max, state.row_max) << "row " << row << " tile " << tile;
-           if (state.row_max != -numerics::infinity()) {
-             ASSERT_EQ(result.offset, state.offset) << "row " << row << " tile " << tile;
-           }
+           ASSERT_EQ(result.top, block.top) << "row " << row << " tile " << tile;
+           ASSERT_EQ(result.offset, block.offset) << "row " << row << " tile " << tile;
+           ASSERT_EQ(result.reference, state.reference) << "row " << row << " tile " << tile;
            for (int key = 0; key < kKeys; ++key) {
              const float score = numerics::half_to_float(scores[index * kKeys + key]);
              ASSERT_EQ(results.codes[index * kKeys + numerics::slot_of_key(key)],
-                       numerics::probability_code(score, state, contract_rule))
+                       numerics::probability_code(score, block, head))
                  << "row " << row << " tile " << tile << " key " << key << " score " << score;
            }
          });
   });
 }
 
-// The factors are approximations (ex2.approx), except where a maximum stays: there they are 1.
-TEST_P(SoftmaxTiles, RescaleFactorsFollowTheContract) {
-  const Rule& rule = GetParam();
+// Weights and rescale factors are approximations (ex2.approx, 2^-22; the contract's, 2^-23), except
+// where a reference stays: there the accumulator is left alone. Subnormal results are flushed.
+TEST_P(SoftmaxTiles, WeightsFollowTheContract) {
+  constexpr float kRelative = 0x1p-21f;
+  constexpr float kSmallest = 0x1p-126f;
+  const numerics::HeadRule& head = GetParam().head;
   int moved = 0;
-  for_each_distribution([&](const std::vector<std::uint16_t>& scores) {
-    const Results results = run<IntervalTile::single>(scores, rule);
-    walk(scores, rule,
-         [&](int row, int tile, const numerics::RowState& before, const numerics::RowState& after,
-             float factor) {
-           const std::size_t index = static_cast<std::size_t>(tile) * kRows + row;
-           const float found = results.rows[index].o_rescale;
-           if (after.row_max == before.row_max || before.row_max == -numerics::infinity()) {
-             ASSERT_EQ(found, 1.0f) << "row " << row << " tile " << tile;
-             return;
-           }
-           ++moved;
-           // ex2.approx errs by 2^-22. Offsets of wide rules are rounded before the contract
-           // subtracts them. Subnormal factors are flushed.
-           const double rounding =
-               rule.score_exponent == 0
-                   ? 0.0
-                   : 0x1p-23 * (std::fabs(before.offset) + std::fabs(after.offset));
-           const double relative =
-               0x1p-20 + std::fmin(std::expm1(numerics::kNatsPerCodeUnit * rounding), 1.0);
-           ASSERT_NEAR(found, factor, relative * factor + 0x1p-126)
+  for_each_distribution(head, [&](const std::vector<std::uint16_t>& scores) {
+    const Results results = run(scores, head);
+    walk(scores, head,
+         [&](int row, int tile, const numerics::BlockCast& block, const numerics::RowState&) {
+           const RowResult& result = results.rows[static_cast<std::size_t>(tile) * kRows + row];
+           ASSERT_NEAR(result.weight, block.weight, kRelative * block.weight + kSmallest)
                << "row " << row << " tile " << tile;
+           for (const float element : result.accumulator) {
+             if (block.rescale == 1.0f) {
+               ASSERT_EQ(element, 1.0f) << "row " << row << " tile " << tile;
+             } else {
+               ASSERT_NEAR(element, block.rescale, kRelative * block.rescale + kSmallest)
+                   << "row " << row << " tile " << tile;
+             }
+           }
+           moved += block.rescale != 1.0f;
          });
   });
-  EXPECT_GT(moved, kRows) << "the maxima hardly moved";
-}
-
-// A product that has not been promoted follows the maxima; one that has is left alone.
-TEST_P(SoftmaxTiles, OnlyAnOpenIntervalIsRescaled) {
-  const Rule& rule = GetParam();
-  for_each_distribution([&](const std::vector<std::uint16_t>& scores) {
-    const Results open = run<IntervalTile::first>(scores, rule);
-    const Results promoted = run<IntervalTile::single>(scores, rule);
-    ASSERT_TRUE(open.codes == promoted.codes);
-    for (std::size_t row = 0; row < open.rows.size(); ++row) {
-      ASSERT_EQ(open.rows[row].o_rescale, promoted.rows[row].o_rescale) << "row " << row;
-      for (int column = 0; column < kColumns; ++column) {
-        ASSERT_EQ(open.products[row * kColumns + column], open.rows[row].o_rescale)
-            << "row " << row << " column " << column;
-        ASSERT_EQ(promoted.products[row * kColumns + column], 1.0f)
-            << "row " << row << " column " << column;
-      }
-    }
-  });
+  if (head.wide()) {
+    EXPECT_GT(moved, kRows) << "the references hardly moved";
+  } else {
+    EXPECT_EQ(moved, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, SoftmaxTiles,
-                         testing::Values(Rule{"plain", 0, false}, Rule{"tail", 0, true},
-                                         Rule{"wide1", 1, false}, Rule{"wide7tail", 7, true},
-                                         Rule{"wide31", 31, false}),
+                         testing::Values(Rule{"narrow", numerics::head_rule(0, false)},
+                                         Rule{"wide0", numerics::head_rule(0, true)},
+                                         Rule{"wide1", numerics::head_rule(1, true)},
+                                         Rule{"wide7", numerics::head_rule(7, true)},
+                                         Rule{"wide31", numerics::head_rule(31, true)}),
                          [](const auto& info) { return info.param.name; });
 
 class GoldenSoftmax : public SoftmaxStep {};
 
-TEST_F(GoldenSoftmax, ProbabilitiesAndOffsets) {
+TEST_F(GoldenSoftmax, ProbabilitiesAndBlocks) {
   static_assert(golden::kSweepRows == kRows);
-  const std::vector<std::uint16_t> scores = golden::sweep_scores();
   for (const golden::SoftmaxCase& c : golden::softmax_cases()) {
-    const Results results = run<IntervalTile::single>(scores, c.rule);
+    const Results results = run(golden::sweep_scores(c.rule), c.rule);
     golden::Hash codes;
-    golden::Hash offsets;
+    golden::Hash blocks;
     for (int row = 0; row < kRows; ++row) {
       for (int tile = 0; tile < golden::kSweepTiles; ++tile) {
         const std::size_t index = static_cast<std::size_t>(tile) * kRows + row;
         for (int key = 0; key < kKeys; ++key) {
           codes.value(results.codes[index * kKeys + numerics::slot_of_key(key)]);
         }
-        golden::add_row(offsets, results.rows[index].row_max, results.rows[index].offset);
+        const RowResult& result = results.rows[index];
+        golden::add_block(blocks, result.top, result.offset, result.reference);
       }
     }
     golden::expect_golden("probabilities/" + c.name, codes.result());
-    golden::expect_golden("row_offsets/" + c.name, offsets.result());
+    golden::expect_golden("blocks/" + c.name, blocks.result());
   }
 }
 

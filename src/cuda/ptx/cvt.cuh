@@ -37,20 +37,6 @@ __device__ __forceinline__ float cvt_f32_f16_high(std::uint32_t pair) {
   return x;
 }
 
-/// cvt.rm.f16.f32 (PTX 1.0), twice: two values rounded toward minus infinity and packed.
-__device__ __forceinline__ std::uint32_t cvt_rm_f16x2(float low, float high) {
-  std::uint32_t d;
-  asm("{\n"
-      ".reg .b16 l, h;\n"
-      "cvt.rm.f16.f32 l, %1;\n"
-      "cvt.rm.f16.f32 h, %2;\n"
-      "mov.b32 %0, {l, h};\n"
-      "}"
-      : "=r"(d)
-      : "f"(low), "f"(high));
-  return d;
-}
-
 /// cvt.satfinite.f16x2.f32 (PTX 8.1, sm_80): values beyond the finite range become its ends; NaN
 /// passes.
 __device__ __forceinline__ std::uint32_t cvt_rn_satfinite_f16x2(float low, float high) {

@@ -108,75 +108,75 @@ struct WidenHalf {
   }
 };
 
-struct RowOffset {
-  static constexpr const char* kName = "row_offset, all row maxima";
+struct BlockOffset {
+  static constexpr const char* kName = "block_offset, all tops";
   static constexpr std::uint64_t kCount = kAllHalves;
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
-    return result_bits(row_offset(half_at(i)));
+    return result_bits(block_offset(half_at(i)));
   }
 };
 
-/// Every score with row maxima that step through all binary16 values, -inf and NaN included.
+/// Every score with tops that step through all binary16 values, infinities and NaN included.
 struct ProbabilityCode {
-  static constexpr const char* kName = "probability_code, all scores x 2048 rows x 2 rules";
-  static constexpr std::uint64_t kRows = 2048;
-  static constexpr std::uint64_t kCount = 2 * kRows * kAllHalves;
+  static constexpr const char* kName = "probability_code of narrow heads, all scores x 4096 tops";
+  static constexpr std::uint64_t kTops = 4096;
+  static constexpr std::uint64_t kCount = kTops * kAllHalves;
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
-    const std::uint64_t row_index = i / kAllHalves % kRows;
-    const HeadRule rule = head_rule(0, i / kAllHalves >= kRows);
-    RowState row;
-    raise_row_max(row, half_at(row_index * (kAllHalves / kRows) + row_index % 32), rule);
-    return probability_code(half_at(i), row, rule);
+    const std::uint64_t index = i / kAllHalves;
+    const float top = half_at(index * (kAllHalves / kTops) + index % 16);
+    const BlockCast block{.top = top, .offset = block_offset(top)};
+    return probability_code(half_at(i), block, head_rule(0, false));
   }
 };
 
-/// Every score relative to a few maxima, for every exponent.
+/// Every score relative to a few tops, for every exponent.
 struct WideProbabilityCode {
-  static constexpr const char* kName = "probability_code of wide rows, all scores x 16 rows x 62";
-  static constexpr std::uint64_t kRows = 16;
-  static constexpr std::uint64_t kExponents = kMaxScoreExponent;
-  static constexpr std::uint64_t kCount = 2 * kRows * kExponents * kAllHalves;
+  static constexpr const char* kName = "probability_code of wide heads, all scores x 32 tops x 32";
+  static constexpr std::uint64_t kTops = 32;
+  static constexpr std::uint64_t kExponents = kMaxScoreExponent + 1;
+  static constexpr std::uint64_t kCount = kTops * kExponents * kAllHalves;
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
-    const std::uint64_t row_index = i / kAllHalves % kRows;
-    const std::uint64_t rule_index = i / kAllHalves / kRows;
-    const HeadRule rule =
-        head_rule(1 + static_cast<int>(rule_index % kExponents), rule_index >= kExponents);
-    RowState row;
-    raise_row_max(row, half_at(row_index * 4111u), rule);
-    return probability_code(half_at(i), row, rule);
+    const BlockCast block{.top = half_at(i / kAllHalves % kTops * 2057u)};
+    const int exponent = static_cast<int>(i / kAllHalves / kTops);
+    return probability_code(half_at(i), block, head_rule(exponent, true));
   }
 };
 
 struct Exp2CodeUnits {
-  static constexpr const char* kName = "exp2_code_units, all floats in [-1200, 0]";
+  static constexpr const char* kName = "exp2_code_units, all floats in [-1200, 1016)";
   static constexpr std::uint32_t kFirst = 0x8000'0000u;  // -0; bits rise as values fall
-  static constexpr std::uint64_t kCount = float_bits(-1200.0f) - kFirst + 1;
+  static constexpr std::uint64_t kBelow = float_bits(-1200.0f) - kFirst + 1;
+  static constexpr std::uint64_t kCount = kBelow + float_bits(1016.0f);
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
-    return result_bits(exp2_code_units(float_from_bits(kFirst + static_cast<std::uint32_t>(i))));
+    const std::uint64_t bits = i < kBelow ? kFirst + i : i - kBelow;
+    return result_bits(exp2_code_units(float_from_bits(static_cast<std::uint32_t>(bits))));
   }
 };
 
 /// A row that meets eight blocks.
 struct RowUpdates {
-  static constexpr const char* kName = "raise_row_max and log_sum_exp, random rows";
+  static constexpr const char* kName = "begin_block, end_block and log_sum_exp, random rows";
   static constexpr std::uint64_t kCount = kRandomCases;
   OPENVC_HD std::uint32_t operator()(std::uint64_t i) const {
     Random random{i};
-    const HeadRule rule = head_rule(i % 2 == 0 ? 0 : random.below(kMaxScoreExponent + 1), false);
-    RowState row;
+    const bool wide = i % 2 != 0;
+    HeadRule rule = head_rule(wide ? random.below(kMaxScoreExponent + 1) : 0, wide);
+    RowState row = empty_row(rule);
     Hash hash;
     for (int block = 0; block < 8; ++block) {
-      const float scale = exp2_int(-rule.score_exponent);
-      const float block_max = half_to_float(float_to_half(random.number(-4, 10) * scale));
-      hash.add(raise_row_max(row, block_max, rule));
-      row.sum = row.sum + 1000.0f;
+      const float score = random.number(-4, wide ? 12 : 9);  // narrow: below 512 code units
+      const float top = half_to_float(float_to_half(score * exp2_int(-rule.score_exponent)));
+      const BlockCast cast = begin_block(row, top, rule);
+      end_block(row, cast, 1000.0f);
+      for (const float x : {cast.top, cast.offset, cast.weight, cast.rescale}) hash.add(x);
+      hash.add(row.reference);
       hash.add(row.sum);
-      hash.add(row.offset);
     }
     const float log_sum = random.number(-3, 5);
     const float shift = random.number(-3, 5);
-    hash.add(log_sum_exp(row, log_sum, shift, 0));
-    hash.add(log_sum_exp(row, log_sum, shift, random.below(kMaxExcessExponent + 1)));
+    hash.add(log_sum_exp(row, rule, log_sum, shift));
+    rule.excess_exponent = static_cast<std::uint8_t>(random.below(kMaxExcessExponent + 1));
+    hash.add(log_sum_exp(row, rule, log_sum, shift));
     return hash.value;
   }
 };

@@ -207,10 +207,11 @@ int run(bool quick) {
   report.instruction_agrees<CvtE4m3x2>();
   report.instruction_agrees<CvtF16>();
   report.instruction_agrees<CvtBf16>();
-  report.instruction_agrees<CvtRowOffset>();
-  report.instruction_agrees<Recipe>();
+  report.instruction_agrees<BlockOffsetRecipe>();
+  report.instruction_agrees<NarrowRecipe>();
   report.instruction_agrees<WideRecipe>();
-  report.instruction_agrees<Ex2Approx>();
+  report.instruction_agrees<NarrowWeights>();
+  report.instruction_agrees<WideWeights>();
 
   std::printf("The contract on the device against the host:\n");
   report.same_on_host_and_device<EncodeE4m3>();
@@ -218,7 +219,7 @@ int run(bool quick) {
   report.same_on_host_and_device<RoundToHalf>();
   report.same_on_host_and_device<RoundToBfloat16>();
   report.same_on_host_and_device<WidenHalf>();
-  report.same_on_host_and_device<RowOffset>();
+  report.same_on_host_and_device<BlockOffset>();
   report.same_on_host_and_device<ProbabilityCode>();
   report.same_on_host_and_device<WideProbabilityCode>();
   report.same_on_host_and_device<Exp2CodeUnits>();

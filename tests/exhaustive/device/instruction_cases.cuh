@@ -3,9 +3,8 @@
 
 #include <cstdint>
 
+#include "cuda/device/exp_cast.cuh"
 #include "cuda/ptx/cvt.cuh"
-#include "cuda/ptx/ex2.cuh"
-#include "cuda/ptx/f16x2.cuh"
 #include "numerics/e4m3.hpp"
 #include "numerics/exp_cast.hpp"
 #include "numerics/half.hpp"
@@ -67,22 +66,30 @@ struct CvtBf16 {
   }
 };
 
-/// (kPeakCode - ceil(row_max)) 2^-24 rounded down to binary16, for every finite row maximum.
-struct CvtRowOffset {
-  static constexpr const char* kName = "cvt.rm.f16.f32 as row_offset, all finite row maxima";
+/// The same binary16 bits in both halves of a register.
+__device__ inline std::uint32_t twice(std::uint32_t half) { return half * 0x0001'0001u; }
+
+/// block_offset() of every finite top, in the low and in the high half.
+struct BlockOffsetRecipe {
+  static constexpr const char* kName = "fma.f16x2 as block_offset, all finite tops, both halves";
   static constexpr std::uint64_t kCount = 1u << 16;
   __device__ Outcome operator()(std::uint64_t i) const {
-    const float row_max = numerics::half_to_float(static_cast<std::uint16_t>(i));
-    if (!numerics::is_finite(row_max)) return {0, 0};
-    const float grid = numerics::exp2_int(numerics::kHalfGridExponent);
-    const std::uint32_t pair =
-        cuda::ptx::cvt_rm_f16x2((numerics::kPeakCode - ceilf(row_max)) * grid, 0.0f);
-    return {numerics::float_to_half(numerics::row_offset(row_max) * grid), pair};
+    const auto offset = [](std::uint16_t top) -> std::uint32_t {
+      return numerics::float_to_half(numerics::block_offset(numerics::half_to_float(top)) *
+                                     numerics::exp2_int(numerics::kHalfGridExponent));
+    };
+    const auto low = static_cast<std::uint16_t>(i);
+    const auto high = static_cast<std::uint16_t>(i * 0x9E37u + 1u);
+    for (const std::uint16_t top : {low, high}) {
+      if (!numerics::is_finite(numerics::half_to_float(top))) return {0, 0};
+    }
+    return {offset(low) | offset(high) << 16,
+            cuda::block_offset<cuda::ExpCastPath::narrow>(low | std::uint32_t{high} << 16)};
   }
 };
 
-// The probability recipes. Index: score in the low 16 bits, the row above. A finite score above the
-// row's maximum does not occur and is left out; infinite and NaN scores are part of the test.
+// The probability recipes. Index: score in the low 16 bits, the block above. A finite score above
+// the top of its block does not occur and is left out; -inf and NaN scores are part of the test.
 
 inline constexpr std::uint32_t kNanHalf = 0x7FFFu;
 
@@ -91,85 +98,109 @@ __device__ inline std::uint32_t expected_half(std::uint8_t code) {
   return code == numerics::kNanProbability ? kNanHalf : code;
 }
 
-/// The same score in both halves, relative to a common 2^-24 grid.
-__device__ inline std::uint32_t twice(std::uint32_t half) { return half * 0x0001'0001u; }
-
-inline constexpr std::uint32_t kGridHalf = 0x0001u;       // 2^-24
-inline constexpr std::uint32_t kQuarterHalf = 0x3400u;    // 1/4
-inline constexpr std::uint32_t kInterceptHalf = 0x0004u;  // 4 * 2^-24
-
-__device__ inline std::uint32_t code_halves(std::uint32_t value, std::uint32_t scale,
-                                            std::uint32_t bias, bool tail) {
-  if (!tail) return cuda::ptx::fma_relu_f16x2(value, scale, bias);
-  const std::uint32_t x = cuda::ptx::fma_f16x2(value, scale, bias);
-  const std::uint32_t y = cuda::ptx::fma_relu_f16x2(x, twice(kQuarterHalf), twice(kInterceptHalf));
-  return cuda::ptx::max_f16x2(x, y);
+__device__ inline bool occurs(float score, float top) {
+  return numerics::is_finite(top) && score != numerics::infinity() && !(score > top);
 }
 
-struct Recipe {
-  static constexpr const char* kName = "fma.relu.f16x2 recipes, all scores x 4096 rows x 2 rules";
-  static constexpr std::uint64_t kRows = 4096;
-  static constexpr std::uint64_t kCount = 2 * kRows << 16;
+/// Every top whose magnitude a narrow head can have, and a little more.
+struct NarrowRecipe {
+  static constexpr const char* kName = "fma.relu.f16x2 recipe, all scores x all tops up to 700";
+  static constexpr float kLargestTop = 700.0f;
+  static constexpr std::uint64_t kTopsOfASign = numerics::float_to_half(kLargestTop) + 1u;
+  static constexpr std::uint64_t kCount = 2 * kTopsOfASign << 16;
   __device__ Outcome operator()(std::uint64_t i) const {
     const auto score_bits = static_cast<std::uint16_t>(i);
-    const std::uint64_t row_index = (i >> 16) % kRows;
+    const std::uint64_t row = i >> 16;
+    const auto top_bits = static_cast<std::uint16_t>(
+        row < kTopsOfASign ? row : 0x8000u + (row - kTopsOfASign));
     const float score = numerics::half_to_float(score_bits);
-    const float row_max = numerics::half_to_float(
-        static_cast<std::uint16_t>(row_index * (0x10000u / kRows) + row_index % 16));
-    if (!(numerics::magnitude(row_max) <= 60000.0f)) return {0, 0};
-    if (numerics::is_finite(score) && score > row_max) return {0, 0};
-    if (score == numerics::infinity()) return {0, 0};
-    const numerics::HeadRule rule = numerics::head_rule(0, (i >> 16) >= kRows);
-    numerics::RowState row;
-    numerics::raise_row_max(row, row_max, rule);
-    const std::uint32_t offset =
-        numerics::float_to_half(row.offset * numerics::exp2_int(numerics::kHalfGridExponent));
-    const std::uint32_t expected = expected_half(numerics::probability_code(score, row, rule));
-    return {twice(expected),
-            code_halves(twice(score_bits), twice(kGridHalf), twice(offset), rule.tail_correction)};
+    const float top = numerics::half_to_float(top_bits);
+    if (!occurs(score, top)) return {0, 0};
+    const numerics::HeadRule rule = numerics::head_rule(0, false);
+    numerics::RowState state = numerics::empty_row(rule);
+    const numerics::BlockCast block = numerics::begin_block(state, top, rule);
+    constexpr auto kPath = cuda::ExpCastPath::narrow;
+    return {twice(expected_half(numerics::probability_code(score, block, rule))),
+            cuda::exp_cast_pair<kPath>(twice(score_bits), cuda::block_offset<kPath>(twice(top_bits)),
+                                       cuda::kOneCode)};
   }
 };
 
 struct WideRecipe {
-  static constexpr const char* kName = "sub and fma.relu.f16x2 recipes of wide rows";
-  static constexpr std::uint64_t kRows = 128;
-  static constexpr std::uint64_t kExponents = numerics::kMaxScoreExponent;
-  static constexpr std::uint64_t kCount = 2 * kExponents * kRows << 16;
+  static constexpr const char* kName = "sub and fma.relu.f16x2 recipe, all scores x 128 tops x 32";
+  static constexpr std::uint64_t kTops = 128;
+  static constexpr std::uint64_t kExponents = numerics::kMaxScoreExponent + 1;
+  static constexpr std::uint64_t kCount = kExponents * kTops << 16;
   __device__ Outcome operator()(std::uint64_t i) const {
     const auto score_bits = static_cast<std::uint16_t>(i);
-    const std::uint64_t row_index = (i >> 16) % kRows;
-    const std::uint64_t rule_index = (i >> 16) / kRows;
+    const std::uint64_t row = (i >> 16) % kTops;
+    const auto top_bits = static_cast<std::uint16_t>(row * (0x10000u / kTops) + row * 3 % 512);
     const float score = numerics::half_to_float(score_bits);
-    const auto max_bits =
-        static_cast<std::uint16_t>(row_index * (0x10000u / kRows) + row_index * 3 % 512);
-    const float row_max = numerics::half_to_float(max_bits);
-    if (!numerics::is_finite(row_max)) return {0, 0};
-    if (numerics::is_finite(score) && score > row_max) return {0, 0};
-    if (score == numerics::infinity()) return {0, 0};
-    const numerics::HeadRule rule = numerics::head_rule(
-        1 + static_cast<int>(rule_index % kExponents), rule_index >= kExponents);
-    numerics::RowState row;
-    numerics::raise_row_max(row, row_max, rule);
-    const std::uint32_t scale = numerics::float_to_half(
-        numerics::exp2_int(rule.score_exponent + numerics::kHalfGridExponent));
-    const std::uint32_t difference = cuda::ptx::sub_f16x2(twice(score_bits), twice(max_bits));
-    const std::uint32_t expected = expected_half(numerics::probability_code(score, row, rule));
-    return {twice(expected), code_halves(difference, twice(scale), twice(numerics::kPeakCode),
-                                         rule.tail_correction)};
+    const float top = numerics::half_to_float(top_bits);
+    if (!occurs(score, top)) return {0, 0};
+    const numerics::HeadRule rule =
+        numerics::head_rule(static_cast<int>((i >> 16) / kTops), true);
+    numerics::RowState state = numerics::empty_row(rule);
+    const numerics::BlockCast block = numerics::begin_block(state, top, rule);
+    constexpr auto kPath = cuda::ExpCastPath::wide;
+    return {twice(expected_half(numerics::probability_code(score, block, rule))),
+            cuda::exp_cast_pair<kPath>(twice(score_bits), cuda::block_offset<kPath>(twice(top_bits)),
+                                       cuda::wide_scale(rule))};
   }
 };
 
-/// Relative difference of ex2.approx from the contract's factor between row offsets, as multiples
-/// of 2^-21, for every whole number of code units with a normal result.
-struct Ex2Approx {
-  static constexpr const char* kName = "ex2.approx as exp2_code_units, within 2^-21";
-  static constexpr std::uint64_t kCount = 126 * 8 + 1;
+/// Largest relative difference of a block's weight on a device from that of the contract: 2^-22 of
+/// ex2.approx and one unit in the last place of exp2_code_units. Subnormal weights become 0.
+inline constexpr float kWeightError = 0x1p-21f;
+
+/// 0, or how far beyond kWeightError the weight is, in units of it.
+__device__ inline std::uint32_t weight_excess(float expected, float found) {
+  if (expected < 0x1p-126f) return found <= 0x1p-126f && found >= 0.0f ? 0u : 0xFFFF'FFFFu;
+  const float difference = numerics::magnitude(found - expected) / expected;
+  return difference <= kWeightError ? 0u : static_cast<std::uint32_t>(difference / kWeightError);
+}
+
+/// Weights of narrow blocks: every top up to 700 of either sign, the least top, in both rows.
+struct NarrowWeights {
+  static constexpr const char* kName = "ex2.approx as weight of narrow blocks, within 2^-21";
+  static constexpr std::uint64_t kCount = 1u << 16;
   __device__ Outcome operator()(std::uint64_t i) const {
-    const float code_units = -static_cast<float>(i);
-    const float exact = numerics::exp2_code_units(code_units);
-    const float found = cuda::ptx::ex2_approx(code_units / numerics::kE4m3CodesPerOctave);
-    const float difference = numerics::magnitude(found - exact) / exact;
-    return {0, static_cast<std::uint32_t>(difference * 0x1p21f)};
+    const auto bits = static_cast<std::uint16_t>(i);
+    const float top = numerics::half_to_float(bits);
+    const bool least = top == numerics::kLeastTop;
+    if (!(numerics::magnitude(top) <= NarrowRecipe::kLargestTop) && !least) return {0, 0};
+    cuda::BlockPair block;
+    block.begin_narrow(twice(bits));
+    const float expected = numerics::exp2_code_units(top);
+    return {0, weight_excess(expected, block.weight.low) | weight_excess(expected, block.weight.high)};
+  }
+};
+
+/// Weights of wide blocks: every top against references at and above it, for every exponent.
+struct WideWeights {
+  static constexpr const char* kName = "ex2.approx as weight of wide blocks, within 2^-21";
+  static constexpr std::uint64_t kReferences = 16;
+  static constexpr std::uint64_t kExponents = numerics::kMaxScoreExponent + 1;
+  static constexpr std::uint64_t kCount = kExponents * kReferences << 16;
+  __device__ Outcome operator()(std::uint64_t i) const {
+    const auto top_bits = static_cast<std::uint16_t>(i);
+    const float top = numerics::half_to_float(top_bits);
+    if (!numerics::is_finite(top)) return {0, 0};
+    const std::uint64_t pair = (i >> 16) % kReferences;
+    const int exponent = static_cast<int>((i >> 16) / kReferences);
+    // 0, then up to 2^7 octaves above the top.
+    const float above = pair == 0 ? 0.0f : numerics::exp2_int(static_cast<int>(pair) - 5 - exponent);
+    const std::uint16_t reference_bits = numerics::float_to_half(top + above);
+    const float reference = numerics::half_to_float(reference_bits);
+    if (!numerics::is_finite(reference)) return {0, 0};
+    const numerics::HeadRule rule = numerics::head_rule(exponent, true);
+    const numerics::RowState before{.reference = reference, .sum = 1.0f};
+    numerics::RowState state = before;
+    const numerics::BlockCast block = numerics::begin_block(state, top, rule);
+    cuda::BlockPair device;
+    device.begin_wide(twice(top_bits), cuda::RowPair{.reference = twice(reference_bits)}, rule);
+    return {0, weight_excess(block.weight, device.weight.low) |
+                   weight_excess(block.weight, device.weight.high)};
   }
 };
 
