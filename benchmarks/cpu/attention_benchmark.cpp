@@ -75,12 +75,6 @@ void BM_AttentionPreparedCausal(benchmark::State& state) {
   prepared_attention(state, options, 0.5);
 }
 
-void BM_AttentionPreparedTailCorrection(benchmark::State& state) {
-  AttentionOptions options;
-  options.numerics.tail_correction = Choice::always;
-  prepared_attention(state, options, 1.0);
-}
-
 void BM_AttentionComplete(benchmark::State& state) {
   const Inputs in(state);
   for (auto _ : state) {
@@ -118,7 +112,6 @@ void shapes(benchmark::internal::Benchmark* benchmark) {
 
 BENCHMARK(BM_AttentionPrepared)->Apply(shapes);
 BENCHMARK(BM_AttentionPreparedCausal)->Apply(shapes);
-BENCHMARK(BM_AttentionPreparedTailCorrection)->Apply(shapes);
 BENCHMARK(BM_AttentionComplete)->Apply(shapes);
 BENCHMARK(BM_Prepare)->Apply(shapes);
 BENCHMARK(BM_ExactAttention)->Apply(shapes);

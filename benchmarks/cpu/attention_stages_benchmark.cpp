@@ -38,7 +38,9 @@ class Stages {
     AlignedBuffer<std::byte> rows(kernel.word_bytes(kernel.group * kHeadDim));
     fill(kernel.group, rows.data());
     kernel.pack_queries(rows.data(), kHeadDim, queries_.data());
-    for (int i = 0; i < numerics::kQueryBlock; ++i) rows_.set_row(i, {});
+    for (int i = 0; i < numerics::kQueryBlock; ++i) {
+      rows_.set_row(i, numerics::empty_row(numerics::head_rule(0, false)));
+    }
     for (int i = 0; i < kHeadDim * kernel.group; ++i) accumulators_.data()[i] = 0.0f;
   }
 
@@ -54,11 +56,11 @@ class Stages {
                    .block_max = block_max_});
   }
 
-  void cast(bool tail_correction) {
+  void cast(bool wide) {
     kernel_.cast({.scores = scores_.data(),
                   .block_max = block_max_,
                   .used_keys = kKeyBlock,
-                  .rule = {.score_exponent = 0, .tail_correction = tail_correction},
+                  .rule = numerics::head_rule(0, wide),
                   .has_nan = false,
                   .repair = false,
                   .rows = &rows_,
@@ -71,7 +73,8 @@ class Stages {
     kernel_.accumulate({.values = block(),
                         .probabilities = probabilities_.data(),
                         .used_keys = kKeyBlock,
-                        .factor = nullptr,
+                        .weight = rows_.weight,
+                        .rescale = nullptr,
                         .accumulators = accumulators_.data()});
   }
 
@@ -117,10 +120,10 @@ void score(benchmark::State& state, const AttentionKernel& kernel) {
   report_flops(state, product_flops(kernel));
 }
 
-void cast(benchmark::State& state, const AttentionKernel& kernel, bool tail_correction) {
+void cast(benchmark::State& state, const AttentionKernel& kernel, bool wide) {
   Stages stages(kernel);
   stages.score();
-  for (auto _ : state) stages.cast(tail_correction);
+  for (auto _ : state) stages.cast(wide);
 }
 
 void accumulate(benchmark::State& state, const AttentionKernel& kernel) {
@@ -176,7 +179,7 @@ const bool kRegistered = [] {
     };
     add("score", [kernel](benchmark::State& state) { score(state, *kernel); });
     add("cast", [kernel](benchmark::State& state) { cast(state, *kernel, false); });
-    add("cast_tail", [kernel](benchmark::State& state) { cast(state, *kernel, true); });
+    add("cast_wide", [kernel](benchmark::State& state) { cast(state, *kernel, true); });
     add("accumulate", [kernel](benchmark::State& state) { accumulate(state, *kernel); });
     add("all_stages", [kernel](benchmark::State& state) { all_stages(state, *kernel); });
   }

@@ -62,7 +62,6 @@ struct Case {
   int max_extra_steps = 0;
   float softmax_scale = 0.08838834764831845f;
   float score_error_target = 0.0f;  // 0: take all the steps that are allowed
-  Choice tail = Choice::never;
   float query_gain = 1.0f;  // multiplies Q: large logits
   bool log_sum_exp = true;
 };
@@ -101,7 +100,6 @@ struct Prepared {
                                      .format = cuda::sm90::kPackedFormat};
     request.numerics.max_extra_steps = c.max_extra_steps;
     request.numerics.score_error_target = c.score_error_target;
-    request.numerics.tail_correction = c.tail;
     request.numerics.rotation = Choice::never;
     host = schedule::prepared_view(request, nullptr);
     storage.resize(host.layout.bytes + schedule::kSectionAlignment);
@@ -321,8 +319,6 @@ int main(int count, char** words) {
     cases.push_back({"640x640", {problem(1, 1, 640, 640)}});
     cases.push_back({"1000x1000 h4", {problem(1, 4, 1000, 1000)}});
     cases.push_back({"4097x4097 h3", {problem(1, 3, 4097, 4097)}});
-    cases.push_back(
-        {"4097x4097 tail", {.problem = problem(1, 1, 4097, 4097), .tail = Choice::always}});
     cases.push_back(
         {"1000x1000 gain 30", {.problem = problem(1, 1, 1000, 1000), .query_gain = 30.0f}});
     cases.push_back(

@@ -27,7 +27,7 @@ static_assert(OPENVC_ALWAYS == static_cast<int>(Choice::always) &&
 static_assert(OPENVC_VALUE_SCALE_PER_HEAD == static_cast<int>(ValueScale::per_head) &&
               names_of(ValueScale{}).size() == OPENVC_VALUE_SCALE_PER_HEAD + 1);
 static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_options) == 64 &&
-                  sizeof(openvc_head_plan) == 24,
+                  sizeof(openvc_head_plan) == 16,
               "the layout of the structures is part of the binary interface");
 
 /// An enumeration of the C++ interface. Values outside its underlying type must not wrap into it;

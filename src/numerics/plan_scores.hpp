@@ -7,6 +7,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
+#include "numerics/exp_cast.hpp"
 #include "numerics/hadamard.hpp"
 #include "numerics/head_plan.hpp"
 #include "numerics/qk_quantize.hpp"

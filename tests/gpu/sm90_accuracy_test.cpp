@@ -309,7 +309,7 @@ TEST_F(Sm90Accuracy, EqualScoresOfThousandsOfNats) {
       for (std::int64_t i = 0; i < c.problem.queries; ++i) {
         const float keys = static_cast<float>(schedule::visible_keys(c.problem, i));
         ASSERT_NEAR(result.log_sum_exp[static_cast<std::size_t>(i)], nats + std::log(keys),
-                    0.1f * std::fabs(nats))
+                    0.15f * std::fabs(nats))
             << c.describe() << " row " << i;
       }
     }
@@ -323,6 +323,7 @@ TEST_F(Sm90Accuracy, BlocksFarApart) {
       AttentionCase c = make_case(1, 1, 300, 1000, mask);
       c.problem.key_order = KeyOrder::descending;
       c.numerics.rotation = Choice::never;
+      c.numerics.max_extra_steps = 0;
       c.type = ElementType::float16;
       study::Tensors tensors = make_tensors(c);
       constexpr float kQuery = 64.0f;

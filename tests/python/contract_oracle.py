@@ -3,7 +3,7 @@
 
 Everything that a backend stores as bytes is reproduced bit by bit: codes, scales, means, residual
 columns, packed V. Sums that the contract only bounds are float64. What the planner decides (extra
-steps, rotation, tail correction) is an input; everything that follows from it is derived here.
+steps, rotation, wide scores) is an input; everything that follows from it is derived here.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import numpy
 F32 = numpy.float32
 
 # Constants of the contract, written out again on purpose.
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 HEAD_DIM = 128
 KEY_BLOCK = 128
 QUERY_BLOCK = 256
@@ -26,10 +26,9 @@ TWICE_LOG2_SCORE_LIMIT = 31
 CODE_UNITS_PER_NAT = F32(8 * 1.4426950408889634)
 PEAK_CODE = 126
 MAX_CODE = 126
-UNIT_CODE = 56
 E4M3_MAX = F32(448)
 MIN_MEAN_SHARE = F32(1 / 16)
-LOG_MEAN_RATIO = 0.0395659
+LEAST_TOP = -65504.0
 
 
 class Plan(NamedTuple):
@@ -37,7 +36,7 @@ class Plan(NamedTuple):
 
     extra_steps: int = 0
     rotated: bool = False
-    tail_correction: bool = False
+    wide: bool = False
 
 
 class PreparedHead(NamedTuple):
@@ -222,19 +221,21 @@ def scores(head):
     return total.astype(numpy.float16).astype(numpy.float64)
 
 
-def row_offsets(maxima):
-    """floor(PEAK_CODE - max), coarser where binary16 cannot hold multiples of 2^-24 that large."""
-    target = PEAK_CODE - numpy.ceil(maxima)
-    step = 2.0 ** numpy.maximum(numpy.frexp(target)[1] - 1 - 10, 0)
-    return numpy.floor(target / step) * step
+def block_offsets(tops):
+    """PEAK_CODE - top as a binary16 number of steps of 2^-24, in code units."""
+    step = 2.0**-24
+    return ((PEAK_CODE - tops) * step).astype(numpy.float16).astype(numpy.float64) / step
 
 
-def probability_codes(x, tail_correction):
-    """ExpCast of scores relative to their row's offset."""
-    code = numpy.rint(numpy.maximum(x, -1024))
-    if tail_correction:
-        code = numpy.maximum(code, numpy.rint(code / 4 + 4))
-    return numpy.maximum(code, 0).astype(int)
+def probability_codes(block_scores, tops, plan, score_exponent):
+    """ExpCast of the scores of one block, [rows, keys], whose largest scores are `tops`."""
+    if plan.wide:
+        with numpy.errstate(over="ignore"):  # far below the top: minus infinity
+            below = (block_scores - tops[:, None]).astype(numpy.float16).astype(numpy.float64)
+        x = below * 2.0**score_exponent + PEAK_CODE
+    else:
+        x = block_scores + block_offsets(tops)[:, None]
+    return numpy.maximum(numpy.rint(numpy.maximum(x, -1024)), 0).astype(int)
 
 
 def block_order(queries, keys, query_block, causal, mid_window):
@@ -269,32 +270,22 @@ def attend(head, plan, causal=False, mid_window=True):
 
 
 def _attend_rows(block_scores, values, order, head, plan):
-    unit = 2.0**head.score_exponent
-    peak = numpy.full(len(block_scores), -numpy.inf)
-    offset = numpy.zeros(len(block_scores))
+    """Every block is a softmax of its own; their sums meet relative to the running maximum."""
+    octaves = 2.0**head.score_exponent / 8
+    reference = numpy.full(len(block_scores), LEAST_TOP)
     total = numpy.zeros(len(block_scores))
     out = numpy.zeros((len(block_scores), HEAD_DIM))
     for block in order:
         keys = slice(block * KEY_BLOCK, (block + 1) * KEY_BLOCK)
         s = block_scores[:, keys]
-        raised = numpy.maximum(peak, s.max(1))
-        live = numpy.isfinite(raised)
-        reference = numpy.where(live, raised, 0)
-        wide = head.score_exponent > 0
-        new_offset = PEAK_CODE - reference * unit if wide else row_offsets(reference)
-        new_offset = numpy.where(raised > peak, new_offset, offset)
-        fall = numpy.minimum(new_offset - offset, 0)  # positive only for the first block
-        factor = numpy.where(numpy.isfinite(peak), 2.0 ** (fall / 8), 1)
-        if wide:
-            x = (s - reference[:, None]).astype(numpy.float16).astype(numpy.float64) * unit
-            x = x + PEAK_CODE
-        else:
-            x = s + new_offset[:, None]
-        weights = DECODED[probability_codes(x, plan.tail_correction)]
-        weights[~live] = 0
-        total = total * factor + weights.sum(1)
-        out = out * factor[:, None] + weights @ values[keys]
-        peak, offset = raised, new_offset
+        tops = numpy.maximum(s.max(1), LEAST_TOP)
+        raised = numpy.maximum(reference, tops)
+        rescale = 2.0 ** ((reference - raised) * octaves)
+        weights = DECODED[probability_codes(s, tops, plan, head.score_exponent)]
+        weights = weights * 2.0 ** ((tops - raised) * octaves)[:, None]
+        total = total * rescale + weights.sum(1)
+        out = out * rescale[:, None] + weights @ values[keys]
+        reference = raised
     with numpy.errstate(divide="ignore", invalid="ignore"):
-        lse = (UNIT_CODE - offset) * numpy.log(2) / 8 + numpy.log(total) - LOG_MEAN_RATIO
+        lse = reference * octaves * numpy.log(2) + numpy.log(total) - numpy.log(448)
         return numpy.where(total[:, None] > 0, out / total[:, None], 0), lse

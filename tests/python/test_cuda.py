@@ -312,9 +312,9 @@ def test_every_plan():
     inputs = tensors(600, 700)
     on_cpu = [x.cpu() for x in inputs]
     for numerics in (
-        Numerics(rotation="always", tail_correction="always"),
+        Numerics(rotation="always"),
         Numerics(max_extra_steps=4, score_error_target=0.0),
-        Numerics(max_extra_steps=1, score_error_target=0.0, tail_correction="always"),
+        Numerics(max_extra_steps=1, score_error_target=0.0),
         Numerics(smooth_keys=False, smooth_values=False, value_scale="per_head"),
     ):
         out = attention(*inputs, numerics=numerics).cpu().float()

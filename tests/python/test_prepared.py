@@ -22,7 +22,7 @@ OPTIONS = [
     {},
     dict(causal=True),
     dict(softmax_scale=0.2, key_order="descending"),
-    dict(numerics=Numerics(rotation="always", tail_correction="always")),
+    dict(numerics=Numerics(rotation="always")),
 ]
 
 

@@ -13,7 +13,7 @@ from open_vc_attn._numerics import values_of
 
 torch = pytest.importorskip("torch", minversion="2.4")
 
-NUMERICS = Numerics(rotation="always", tail_correction="never", value_scale="per_head")
+NUMERICS = Numerics(rotation="always", value_scale="per_head")
 OPTIONS = (True, 0.1, "mid_window", *values_of(NUMERICS))
 
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "numerics/bits.hpp"
+#include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/head_plan.hpp"
 #include "schedule/prepared_layout.hpp"

@@ -286,7 +286,6 @@ TEST(ExtremeMagnitudes, FiniteInputsNeverGiveNan) {
     options.numerics.smooth_keys = pick(4) != 0;
     options.numerics.smooth_values = pick(4) != 0;
     options.numerics.rotation = static_cast<Choice>(pick(3));
-    options.numerics.tail_correction = static_cast<Choice>(pick(3));
     options.numerics.value_scale = static_cast<ValueScale>(pick(2));
     SCOPED_TRACE(testing::Message()
                  << trial << ": " << element_name(in.q.view().type) << " q " << in.q.get(0, 0, 0, 0)

@@ -50,29 +50,37 @@ TEST(CastWeights, WholeOctavesAreExact) {
   EXPECT_DOUBLE_EQ(cast.weights.sums[0], 1.75 * cast.weights.values[0]);
 }
 
-TEST(CastWeights, BlocksAreBroughtToTheFinalReference) {
-  // The first block that is visited has the smaller maximum; its weights shrink afterwards.
-  std::vector<double> values(2 * 128, -400.0);
+TEST(CastWeights, EveryBlockHasThePeakCodeAndItsExactWeight) {
+  std::vector<double> values(3 * 128, -400.0);
   values[0] = 16.0;
   values[128] = 0.0;
-  Scores scores = scores_of(values);
-  const CastWeights cast = cast_weights(scores, problem(1, 256), {});
-  EXPECT_EQ(cast.codes[0], numerics::kPeakCode);
-  EXPECT_EQ(cast.codes[128], numerics::kPeakCode);
-  EXPECT_DOUBLE_EQ(cast.weights.values[128] / cast.weights.values[0], 0.25);
+  values[2 * 128] = -3.3125;
+  const Scores scores = scores_of(values);
+  for (const auto& rule : {numerics::head_rule(0, false), numerics::head_rule(0, true)}) {
+    const CastWeights cast = cast_weights(scores, problem(1, 384), rule);
+    EXPECT_DOUBLE_EQ(cast.references[0], 16.0);
+    for (const std::size_t key : {0, 128, 256}) {
+      EXPECT_EQ(cast.codes[key], numerics::kPeakCode);
+      EXPECT_DOUBLE_EQ(cast.weights.values[key] / cast.weights.values[0],
+                       std::exp2((values[key] - 16.0) / 8.0));
+    }
+  }
 }
 
-TEST(CastWeights, SmallWeightsAreFlushedUnlessTheTailIsCorrected) {
-  // 125 codes below the peak: one code above zero, or on the line of the correction.
-  const Scores scores = scores_of({0.0, -125.0, -128.0});
-  const CastWeights plain = cast_weights(scores, problem(1, 3), {});
-  EXPECT_EQ(plain.codes[1], numerics::kPeakCode - 125);
-  EXPECT_EQ(plain.codes[2], 0);
-  const auto flushed = flushed_mass(softmax_weights(scores, problem(1, 3)), plain);
+TEST(CastWeights, WeightsFarBelowTheTopOfTheirBlockAreFlushed) {
+  // 125 codes below the peak: one code above zero. Another block does not matter.
+  std::vector<double> values(129, -1000.0);
+  values[0] = 0.0;
+  values[1] = -125.0;
+  values[2] = -128.0;
+  values[128] = -128.0;
+  const Scores scores = scores_of(values);
+  const CastWeights cast = cast_weights(scores, problem(1, 129), {});
+  EXPECT_EQ(cast.codes[1], numerics::kPeakCode - 125);
+  EXPECT_EQ(cast.codes[2], 0);
+  EXPECT_EQ(cast.codes[128], numerics::kPeakCode);
+  const auto flushed = flushed_mass(softmax_weights(scores, problem(1, 129)), cast);
   EXPECT_NEAR(flushed[0], std::exp2(-16.0), 1e-8);
-  const CastWeights corrected =
-      cast_weights(scores, problem(1, 3), {.score_exponent = 0, .tail_correction = true});
-  EXPECT_GT(corrected.codes[2], 0);
 }
 
 TEST(PartlyCastWeights, SplitTheRoundingFromTheTail) {
@@ -112,7 +120,6 @@ struct BackendCase {
   std::int64_t queries;
   std::int64_t keys;
   Mask mask;
-  Choice tail;
 };
 
 class EmulationAgainstBackend : public testing::TestWithParam<BackendCase> {};
@@ -121,9 +128,7 @@ TEST_P(EmulationAgainstBackend, DifferOnlyInTheOrderOfSums) {
   const BackendCase& c = GetParam();
   const Tensors in = generate(c.family, {1, c.queries, c.keys, 1}, ElementType::float16, 3);
   const auto pool = cpu::shared_pool(2);
-  NumericOptions numerics;
-  numerics.tail_correction = c.tail;
-  const PreparedHead head(head_inputs(in, c.mask), numerics, 0, *pool);
+  const PreparedHead head(head_inputs(in, c.mask), {}, 0, *pool);
   std::vector<std::int64_t> rows(static_cast<std::size_t>(c.queries));
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   const DecodedHead decoded = head.decode(rows);
@@ -137,12 +142,12 @@ TEST_P(EmulationAgainstBackend, DifferOnlyInTheOrderOfSums) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, EmulationAgainstBackend,
-    testing::Values(BackendCase{"gaussian", 300, 300, Mask::none, Choice::automatic},
-                    BackendCase{"video_field", 700, 700, Mask::none, Choice::always},
-                    BackendCase{"near_one_hot", 130, 1'111, Mask::none, Choice::never},
-                    BackendCase{"channel_outliers", 290, 77, Mask::causal, Choice::automatic},
-                    BackendCase{"sink_token", 129, 513, Mask::causal, Choice::always},
-                    BackendCase{"constant_rows", 5, 3, Mask::none, Choice::automatic}),
+    testing::Values(BackendCase{"gaussian", 300, 300, Mask::none},
+                    BackendCase{"video_field", 700, 700, Mask::none},
+                    BackendCase{"near_one_hot", 130, 1'111, Mask::none},
+                    BackendCase{"channel_outliers", 290, 77, Mask::causal},
+                    BackendCase{"sink_token", 129, 513, Mask::causal},
+                    BackendCase{"constant_rows", 5, 3, Mask::none}),
     [](const auto& parameter) {
       return std::string(parameter.param.family) +
              (parameter.param.mask == Mask::causal ? "_causal" : "");

@@ -157,8 +157,6 @@ TEST(ErrorStudy, VariantsChangeWhatTheySay) {
     EXPECT_EQ(variant("columns_" + std::to_string(steps)).plan.extra_steps, steps);
   }
   EXPECT_TRUE(variant("rotation_always").plan.rotated);
-  EXPECT_TRUE(variant("tail_always").plan.tail_correction);
-  EXPECT_FALSE(variant("tail_never").plan.tail_correction);
   EXPECT_LT(variant("columns_1").error.relative_l2(), variant("columns_0").error.relative_l2());
   EXPECT_LT(head.total.relative_l2(), head.reference.relative_l2());
 }
@@ -218,15 +216,13 @@ TEST(ErrorStudy, RefusesWhatHasNoMeaning) {
   EXPECT_THROW(static_cast<void>(study_of(narrow, options)), Error);
 }
 
-TEST(AddedWork, CountsColumnsAndTail) {
+TEST(AddedWork, CountsColumns) {
   HeadPlan plan;
   EXPECT_EQ(added_work(plan), 0.0);
   plan.extra_steps = 2;
   EXPECT_DOUBLE_EQ(added_work(plan), 0.25);
-  plan.tail_correction = true;
-  EXPECT_DOUBLE_EQ(added_work(plan), 0.31);
   plan.rotated = true;
-  EXPECT_DOUBLE_EQ(added_work(plan), 0.31);
+  EXPECT_DOUBLE_EQ(added_work(plan), 0.25);
 }
 
 }  // namespace

@@ -67,8 +67,7 @@ TEST(PlanPhrase, NamesWhatWasSpent) {
   EXPECT_EQ(plan_phrase({}), "plain");
   HeadPlan plan;
   plan.extra_steps = 2;
-  plan.tail_correction = true;
-  EXPECT_EQ(plan_phrase(plan), "32 residual channels, tail corrected");
+  EXPECT_EQ(plan_phrase(plan), "32 residual channels");
 }
 
 TEST(RoundTicks, CoverTheRange) {

@@ -61,11 +61,8 @@ TEST(WorkspaceLayout, SectionsHoldWhatTheyAreForAndDoNotOverlap) {
         const auto rows = static_cast<std::size_t>(w.tree.all_rows);
         const std::vector<std::pair<std::size_t, std::size_t>> sections = {
             {w.plans, kHeads * sizeof(numerics::HeadPlan)},
-            {w.flush_inputs, kHeads * sizeof(FlushInputs)},
             {w.columns, kHeads * 6 * rows * 128 * 4},
             {w.extents, kHeads * 5 * tiles * 4},
-            {w.flush_squares, kHeads * 256 * 4},
-            {w.flush_arrivals, kHeads * 4},
             {w.energies, repair_rows > 0 ? kHeads * static_cast<std::size_t>(keys) * 4 : 0},
             {w.tokens, kHeads * static_cast<std::size_t>(repair_rows) * 4},
             {w.bytes, 0}};
