@@ -6,11 +6,10 @@ the instructions that every iteration executes lie decisions, told apart by what
 
   wait      a stage is not full yet: the barrier is asked again           (SYNCS.PHASECHK)
   release   one lane gives stages back; the whole warp walks past it      (SYNCS.ARRIVE)
-  rescale   a row maximum moved                                           (MUFU.EX2)
-  codes     the head's rule chooses between two ways to make codes        (HFMA2)
+  rescale   a reference of a wide head moved: the accumulator is scaled   (many FMUL)
   mask      the causal mask crosses the tile                              (all else)
 
-Steady are the instructions of an iteration in which no stage is late and no maximum moves.
+Steady are the instructions of an iteration in which no stage is late and no reference moves.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ VALUE_STEPS = 4  # k-steps of P V
 # instruction per pair shows as that many of its kind, the others as a handful.
 PAIRS_PER_TILE = 32
 _RULE_THRESHOLD = PAIRS_PER_TILE // 2
+# Registers of the accumulator that a moved reference scales: 64 of values, 2 of sums.
+_RESCALE_THRESHOLD = 64
 
 # Columns of the report. 'other' is what is left, 'total' everything that takes an issue slot.
 CLASSES = {
@@ -71,14 +72,12 @@ def _has(instructions: Iterable[Instruction], *names: str) -> bool:
 
 
 def _kind(instructions: list[Instruction]) -> str:
-    if _has(instructions, "MUFU.EX2"):
+    if sum(i.opcode == "FMUL" for i in instructions) >= _RESCALE_THRESHOLD:
         return "rescale"
     if _has(instructions, "SYNCS.ARRIVE"):
         return "release"
     if _has(instructions, "SYNCS.PHASECHK"):
         return "wait"
-    if _has(instructions, "HFMA2"):
-        return "codes"
     return "mask"
 
 
@@ -87,11 +86,11 @@ class MainLoop:
     """One way through a main loop: a rule, a number of residual k-steps."""
 
     kernel: str
-    rule: str  # plain, tail, wide, wide tail
+    rule: str  # narrow, wide
     extra_steps: int
     steady: list[Instruction]
     rescale: list[Instruction]  # all arms of the two rescale branches
-    longest_rescale: int  # instructions of an iteration in which the maxima of both tiles move
+    longest_rescale: int  # instructions of an iteration in which references move at both tiles
     whole: list[Instruction]  # with every rare path
 
     @property
@@ -125,7 +124,7 @@ class MainLoop:
         }
 
     def longest_moved_per_tile(self) -> float:
-        """Instructions that moving maxima add at most."""
+        """Instructions that moving references add at most."""
         return self.longest_rescale / TILES_PER_ITERATION
 
     def score_products(self) -> int:
@@ -142,54 +141,38 @@ def kernel_name(function: Function) -> str | None:
 
 
 def find_main_loops(function: Function) -> list[MainLoop]:
-    """The loops around value products, one entry for each rule they serve."""
+    """The loops around value products."""
     flow = ControlFlow(function)
-    found = []
-    for loop in flow.innermost(_is_value_product):
-        found.extend(_measure(flow, loop, kernel_name(function) or function.symbol))
+    kernel = kernel_name(function) or function.symbol
+    found = [_measure(flow, loop, kernel) for loop in flow.innermost(_is_value_product)]
     return sorted(found, key=lambda x: (x.extra_steps, x.rule))
 
 
-def _measure(flow: ControlFlow, loop: Loop, kernel: str) -> list[MainLoop]:
-    always = flow.instructions(flow.spine(loop))
-    whole = flow.instructions(sorted(loop.blocks))
+def _measure(flow: ControlFlow, loop: Loop, kernel: str) -> MainLoop:
+    steady = flow.instructions(flow.spine(loop))
     rescale: list[Instruction] = []
     longest_rescale = 0
-    codes: list[list[list[Instruction]]] = []  # per decision, its arms
     for region in flow.regions(loop):
         instructions = flow.instructions(sorted(region))
         kind = _kind(instructions)
-        ways = [flow.instructions(way) for way in flow.passages(region)]
+        longest = flow.instructions(flow.passages(region)[-1])
         if kind == "release":
-            always += ways[-1]
-        elif kind == "codes":
-            codes.append(ways)
+            steady += longest
         elif kind == "rescale":
             rescale += instructions
-            longest_rescale += len(ways[-1])
-    # Arms are sorted by length: the first of every decision is one rule, the last another.
-    variants = [always + [i for ways in codes for i in ways[0]]]
-    if codes:
-        variants.append(always + [i for ways in codes for i in ways[-1]])
-    loops = []
-    for steady in variants:
-        score_products = sum(map(_is_score_product, steady))
-        loops.append(
-            MainLoop(
-                kernel=kernel,
-                rule=_rule(steady),
-                extra_steps=score_products // TILES_PER_ITERATION - SCORE_STEPS,
-                steady=steady,
-                rescale=rescale,
-                longest_rescale=longest_rescale,
-                whole=whole,
-            )
-        )
-    return loops
+            longest_rescale += len(longest)
+    score_products = sum(map(_is_score_product, steady))
+    return MainLoop(
+        kernel=kernel,
+        rule=_rule(steady),
+        extra_steps=score_products // TILES_PER_ITERATION - SCORE_STEPS,
+        steady=steady,
+        rescale=rescale,
+        longest_rescale=longest_rescale,
+        whole=flow.instructions(sorted(loop.blocks)),
+    )
 
 
 def _rule(steady: list[Instruction]) -> str:
-    counts = Counter(i.opcode for i in steady)
-    wide = counts["HADD2"] / TILES_PER_ITERATION > _RULE_THRESHOLD
-    tail = counts["HFMA2"] / TILES_PER_ITERATION > PAIRS_PER_TILE + _RULE_THRESHOLD
-    return " ".join(["wide"] * wide + ["tail"] * tail) or "plain"
+    differences = sum(i.opcode == "HADD2" for i in steady)
+    return "wide" if differences / TILES_PER_ITERATION > _RULE_THRESHOLD else "narrow"

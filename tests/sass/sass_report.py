@@ -30,11 +30,11 @@ Generated from the compiled library; after a change of the kernel:
 `tests/sass/` holds these numbers to the budgets of `tests/sass/sm90_budget.json` in every CI run, without a GPU.
 
 Each row is one way through a main loop: a kernel, a head's rule and its residual k-steps. Counted is the steady state, in which no
-stage is late and no row maximum moves.
+stage is late and no reference of a wide head moves.
 
 - **Instructions** per warp and tile of 64 x 128 scores (one loop iteration is two tiles). *max*: binary16 maxima, `HMNMX2` and
   `VHMNMX`. *uniform*: the scalar datapath, here descriptors and barrier addresses. *other*: branches, barriers, votes, moves.
-  *moved*: instructions that a tile adds at most when a maximum moves.
+  *moved*: instructions that a tile adds at most when a reference moves, in wide heads.
 - **Clocks** per SM and tile of 128 x 128 scores. *issue*: one instruction per clock and scheduler, two warps on each.
   *FMA*, *ALU*: the same instructions at the rates measured on an H200 (128 lanes a clock for `FFMA`, `FMUL`, `FADD`, `HFMA2`, 100
   for `HADD2`, 64 for the rest; `VHMNMX` is taken to run at 64 as `VIMNMX3` does). *tensor*: the products at 8192 FLOP a clock,
