@@ -224,7 +224,7 @@ void verify(const Result& found, const Prepared& prepared, const char* name) {
   for (std::int64_t bh = 0; bh < p.batch_heads(); ++bh) {
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t row = rows == 1 ? 0 : i * (p.queries - 1) / (rows - 1);
-      const auto expected = testing::contract_row(prepared.host, bh, row);
+      const auto expected = test::contract_row(prepared.host, bh, row);
       const std::int64_t b = bh / p.heads, h = bh % p.heads;
       for (int d = 0; d < 128; ++d) {
         const double x =

@@ -11,7 +11,7 @@
 #include "schedule/prepared_layout.hpp"
 #include "schedule/traversal.hpp"
 
-namespace openvc::testing {
+namespace openvc::test {
 
 /// One output row and its log-sum-exp, computed from prepared bytes in host memory by the letter of
 /// the contract, with exact products. What device kernels are compared with.
@@ -104,4 +104,4 @@ inline ContractRow contract_row(const schedule::PreparedView& inputs, std::int64
   return result;
 }
 
-}  // namespace openvc::testing
+}  // namespace openvc::test

@@ -185,7 +185,7 @@ TEST_F(Sm90Accuracy, LogSumExpHasNoBias) {
       std::int64_t rows = 0;
       for (std::int64_t i = 0; i < c.problem.queries; ++i) {
         if (wide && i == 5) continue;
-        const double exact = testing::contract_row(host.view(), 0, i).exact_log_sum_exp;
+        const double exact = contract_row(host.view(), 0, i).exact_log_sum_exp;
         const double difference = double{result.log_sum_exp[static_cast<std::size_t>(i)]} - exact;
         sum += difference;
         squares += difference * difference;
