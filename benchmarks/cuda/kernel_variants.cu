@@ -62,7 +62,7 @@ struct Case {
   int max_extra_steps = 0;
   float softmax_scale = 0.08838834764831845f;
   float score_error_target = 0.0f;  // 0: take all the steps that are allowed
-  float query_gain = 1.0f;  // multiplies Q: large logits
+  float query_gain = 1.0f;          // multiplies Q: large logits
   bool log_sum_exp = true;
 };
 

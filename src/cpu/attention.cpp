@@ -256,9 +256,9 @@ class AttentionRun {
     const float* shifts = sections_.smoothing_shifts(task.bh);
     for (int i = 0; i < queries; ++i) {
       const numerics::RowState row = space.rows.row(g * group + i);
-      log_sum_exp_[task.bh * problem_.queries + first + i] = numerics::log_sum_exp(
-          row, sections_.head_rule(task.bh), std::log(row.sum),
-          shifts != nullptr ? shifts[first + i] : 0.0f);
+      log_sum_exp_[task.bh * problem_.queries + first + i] =
+          numerics::log_sum_exp(row, sections_.head_rule(task.bh), std::log(row.sum),
+                                shifts != nullptr ? shifts[first + i] : 0.0f);
     }
   }
 

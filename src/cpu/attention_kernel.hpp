@@ -25,8 +25,8 @@
 // group.
 namespace openvc::cpu {
 
-/// numerics::RowState of the queries of a block, one array per field, and of the numerics::BlockCast
-/// of the last key block what the second product needs.
+/// numerics::RowState of the queries of a block, one array per field, and of the
+/// numerics::BlockCast of the last key block what the second product needs.
 struct RowStates {
   alignas(kVectorAlignment) float reference[numerics::kQueryBlock];
   alignas(kVectorAlignment) float sum[numerics::kQueryBlock];

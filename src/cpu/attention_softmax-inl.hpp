@@ -22,8 +22,9 @@ namespace {
 
 inline constexpr int kGroup = kTileVectors * kLanes;
 
-/// Vector forms of numerics::block_offset and numerics::exp2_code_units for the tops of narrow heads,
-/// at most a few hundred code units, and for kLeastTop, whose block has no score that counts.
+/// Vector forms of numerics::block_offset and numerics::exp2_code_units for the tops of narrow
+/// heads, at most a few hundred code units, and for kLeastTop, whose block has no score that
+/// counts.
 HWY_INLINE FloatVector block_offsets(FloatVector top) {
   const FloatTag d;
   const auto grid = hn::Set(d, kIntegerGrid);

@@ -44,7 +44,7 @@ struct Contract {
   int key_rotation_exponent;      ///< K times 2^this
 
   // Probabilities.
-  int peak_code;           ///< of the largest probability of a key block
+  int peak_code;                 ///< of the largest probability of a key block
   float narrow_score_limit;      ///< bound of |score|, code units, up to which a head is narrow
   std::int64_t narrow_max_keys;  ///< and most keys of such a head
 

@@ -43,8 +43,8 @@ inline constexpr int kHalfGridExponent = -24;
 /// not, so that the block's codes are NaN or 0.
 OPENVC_HD constexpr float block_offset(float top) {
   if (!is_finite(top)) return -top;
-  return half_to_float(float_to_half((static_cast<float>(kPeakCode) - top) *
-                                     exp2_int(kHalfGridExponent))) *
+  return half_to_float(
+             float_to_half((static_cast<float>(kPeakCode) - top) * exp2_int(kHalfGridExponent))) *
          exp2_int(-kHalfGridExponent);
 }
 
@@ -102,9 +102,9 @@ struct Exp2Series {
   }
 };
 
-/// 2^(code_units / 8), for results below 2^127: the weight of a key block. Within 1 ulp of the exact
-/// value, and exact where that is a normal power of two. The only transcendental of the main loop,
-/// once per row and key block.
+/// 2^(code_units / 8), for results below 2^127: the weight of a key block. Within 1 ulp of the
+/// exact value, and exact where that is a normal power of two. The only transcendental of the main
+/// loop, once per row and key block.
 OPENVC_HD constexpr float exp2_code_units(float code_units) {
   constexpr float kUnderflow = -8.0f * 149.0f;
   if (!(code_units > kUnderflow)) return code_units == code_units ? 0.0f : code_units;

@@ -45,8 +45,8 @@ struct ScorePlan {
 template <int kDim>
 struct HeadPlanOf {
   ScorePlan scores;
-  Prediction score_rounding;         ///< standard deviation of a score, code units
-  Prediction value_rounding;         ///< of V about the removed mean, relative RMS
+  Prediction score_rounding;  ///< standard deviation of a score, code units
+  Prediction value_rounding;  ///< of V about the removed mean, relative RMS
   float key_means[kDim] = {};
   float value_means[kDim] = {};
   float value_scales[kDim] = {};

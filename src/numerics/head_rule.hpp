@@ -9,16 +9,16 @@ namespace openvc::numerics {
 
 /// What a main loop must know about a head: one 32-bit word of the prepared inputs.
 struct HeadRule {
-  std::uint8_t score_exponent = 0;   ///< accumulated scores count 2^score_exponent code units
-  std::uint8_t extra_steps = 0;      ///< k-steps of QK residual columns, 0..kMaxExtraSteps
-  std::uint8_t wide_scores = 0;      ///< 0 or 1, see wide()
+  std::uint8_t score_exponent = 0;  ///< accumulated scores count 2^score_exponent code units
+  std::uint8_t extra_steps = 0;     ///< k-steps of QK residual columns, 0..kMaxExtraSteps
+  std::uint8_t wide_scores = 0;     ///< 0 or 1, see wide()
   std::uint8_t excess_exponent =
       0;  ///< log-sum-exp alone: true scores are 2^excess_exponent larger
 
   /// Scores may differ by more than binary32 has room for, or lie where binary16 holds no integer
   /// offsets. The block's maximum is then subtracted before the scores are scaled, and weights of
-  /// blocks are relative to the running maximum. Scores of other heads are at most kNarrowScoreLimit
-  /// (plan_scores.hpp) in magnitude.
+  /// blocks are relative to the running maximum. Scores of other heads are at most
+  /// kNarrowScoreLimit (plan_scores.hpp) in magnitude.
   [[nodiscard]] OPENVC_HD constexpr bool wide() const { return wide_scores != 0; }
 };
 static_assert(sizeof(HeadRule) == 4);

@@ -70,10 +70,10 @@ OPENVC_HD constexpr int centred_key_norm_exponent(const Extent& key, float mean_
   return squared_norm_exponent<kDim>(centred);
 }
 
-/// Scores of narrow heads, in code units: what the softmax of blocks holds of them without a running
-/// reference (online_softmax.hpp). Rounding of Q and K and residual columns add to the bound of the
-/// exact scores what kTwiceLog2ScoreLimit names. Weight of a block, codes of P and of V, and the
-/// number of keys then fit into binary32:
+/// Scores of narrow heads, in code units: what the softmax of blocks holds of them without a
+/// running reference (online_softmax.hpp). Rounding of Q and K and residual columns add to the
+/// bound of the exact scores what kTwiceLog2ScoreLimit names. Weight of a block, codes of P and of
+/// V, and the number of keys then fit into binary32:
 inline constexpr float kNarrowScoreLimit = kContract.narrow_score_limit;
 inline constexpr std::int64_t kNarrowMaxKeys = kContract.narrow_max_keys;
 static_assert(kNarrowScoreLimit * 1.0625 * 1.0625 * 1.125 / kE4m3CodesPerOctave +

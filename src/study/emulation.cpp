@@ -120,8 +120,7 @@ CastWeights cast_weights(const Scores& scores, const schedule::Problem& problem,
                    std::vector<double>(scores.rows.size())};
   for (std::size_t r = 0; r < scores.rows.size(); ++r) {
     const std::size_t start = area(static_cast<std::int64_t>(r), scores.keys);
-    const auto visible =
-        static_cast<std::size_t>(schedule::visible_keys(problem, scores.rows[r]));
+    const auto visible = static_cast<std::size_t>(schedule::visible_keys(problem, scores.rows[r]));
     const std::span row(scores.values.data() + start, visible);
     if (visible > 0) cast.references[r] = *std::ranges::max_element(row);
     for (std::size_t first = 0; first < visible; first += kKeyBlock) {

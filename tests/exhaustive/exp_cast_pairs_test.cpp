@@ -12,8 +12,8 @@
 #include "unit/numerics/tensor_core_recipe.hpp"
 
 // Probability bytes of the contract against the emulated binary16 instructions of a kernel, for
-// every score and every top of a block that the preparation allows. Equal bytes on all backends rest
-// on this.
+// every score and every top of a block that the preparation allows. Equal bytes on all backends
+// rest on this.
 namespace openvc::numerics {
 namespace {
 

@@ -164,8 +164,8 @@ TEST_F(Sm90Accuracy, OffsetOfValuesCostsNothing) {
 
 /// ExpCast alone: the log-sum-exp against float64 on the same quantised scores.
 TEST_F(Sm90Accuracy, LogSumExpHasNoBias) {
-  constexpr double kRms = 0.005;   // nats
-  constexpr double kMean = 0.002;  // nats
+  constexpr double kRms = 0.005;                // nats
+  constexpr double kMean = 0.002;               // nats
   for (const float deviation : {1.0f, 2.0f}) {  // of the scores, nats
     for (const bool wide : {false, true}) {
       AttentionCase c = make_case(1, 1, 128, 16'384);
@@ -173,9 +173,8 @@ TEST_F(Sm90Accuracy, LogSumExpHasNoBias) {
       c.numerics.rotation = Choice::never;
       study::Tensors tensors = make_tensors(c);
       if (wide) {  // one query whose length alone makes the head wide
-        transform(tensors.q, [](auto, std::int64_t s, auto, auto, float x) {
-          return s == 5 ? 16.0f * x : x;
-        });
+        transform(tensors.q,
+                  [](auto, std::int64_t s, auto, auto, float x) { return s == 5 ? 16.0f * x : x; });
       }
       const HostPrepared host(c, tensors);
       const AttentionResult result = device_result(c, host);
@@ -296,9 +295,8 @@ TEST_F(Sm90Accuracy, EqualScoresOfThousandsOfNats) {
       study::Tensors tensors = make_tensors(c);
       const float common = std::sqrt(std::fabs(nats) / std::sqrt(128.0f));
       transform(tensors.q, [&](auto, auto, auto, auto, float) { return common; });
-      transform(tensors.k, [&](auto, auto, auto, auto, float) {
-        return std::copysign(common, nats);
-      });
+      transform(tensors.k,
+                [&](auto, auto, auto, auto, float) { return std::copysign(common, nats); });
       const HostPrepared host(c, tensors);
       const AttentionResult result = device_result(c, host);
       // Backends may round the score of thousands of code units differently: 32 units at most.
@@ -389,9 +387,8 @@ TEST_F(Sm90Accuracy, OrderOfKeyBlocksDoesNotMatter) {
         transform(*to, [&](auto, std::int64_t s, std::int64_t h, std::int64_t channel, auto) {
           const std::int64_t block = s / numerics::kKeyBlock * stride % kBlocks;
           const std::int64_t token = block * numerics::kKeyBlock + s % numerics::kKeyBlock;
-          return study::load_element(
-              from->bytes.data(), from->type,
-              (token * c.problem.heads + h) * numerics::kHeadDim + channel);
+          return study::load_element(from->bytes.data(), from->type,
+                                     (token * c.problem.heads + h) * numerics::kHeadDim + channel);
         });
       }
       for (const KeyOrder order : {KeyOrder::mid_window, KeyOrder::descending}) {

@@ -153,8 +153,8 @@ class SoftmaxStep : public testing::Test {
 
   void SetUp() override { skip_without_hopper(); }
 
-  /// Spreads from flat rows to hundreds of nats, centres from far below zero to far above. Scores of
-  /// narrow heads stay a little beyond what a plan allows.
+  /// Spreads from flat rows to hundreds of nats, centres from far below zero to far above. Scores
+  /// of narrow heads stay a little beyond what a plan allows.
   template <class Visit>
   static void for_each_distribution(const numerics::HeadRule& head, const Visit& visit) {
     std::mt19937 random(7);
@@ -228,8 +228,7 @@ TEST_P(SoftmaxTiles, BlocksAndCodesEqualTheContract) {
   for_each_distribution(head, [&](const std::vector<std::uint16_t>& scores) {
     const Results results = run(scores, head);
     walk(scores, head,
-         [&](int row, int tile, const numerics::BlockCast& block,
-             const numerics::RowState& state) {
+         [&](int row, int tile, const numerics::BlockCast& block, const numerics::RowState& state) {
            const std::size_t index = static_cast<std::size_t>(tile) * kRows + row;
            const RowResult& result = results.rows[index];
            ASSERT_EQ(result.top, block.top) << "row " << row << " tile " << tile;

@@ -13,8 +13,8 @@
 #include "numerics/online_softmax.hpp"
 
 // Anchored ExpCast in packed binary16, two values a register: the contract of
-// numerics/online_softmax.hpp in the instructions of the machine. Which scores a register holds, and
-// which threads share a row, is up to the kernel of an architecture.
+// numerics/online_softmax.hpp in the instructions of the machine. Which scores a register holds,
+// and which threads share a row, is up to the kernel of an architecture.
 namespace openvc::cuda {
 
 // Packed binary16 constants; code units are counted in steps of 2^-24 (numerics/exp_cast.hpp).
@@ -73,14 +73,15 @@ struct BlockPair {
                                                          const numerics::HeadRule& head) {
     const float octaves =
         numerics::exp2_int(head.score_exponent) * (1.0f / numerics::kE4m3CodesPerOctave);
-    return {ptx::ex2_approx((ptx::cvt_f32_f16_low(tops) - ptx::cvt_f32_f16_low(references)) *
-                            octaves),
-            ptx::ex2_approx((ptx::cvt_f32_f16_high(tops) - ptx::cvt_f32_f16_high(references)) *
-                            octaves)};
+    return {
+        ptx::ex2_approx((ptx::cvt_f32_f16_low(tops) - ptx::cvt_f32_f16_low(references)) * octaves),
+        ptx::ex2_approx((ptx::cvt_f32_f16_high(tops) - ptx::cvt_f32_f16_high(references)) *
+                        octaves)};
   }
 };
 
-/// numerics::block_offset of packed tops, times 2^-24; tops of wide heads are subtracted themselves.
+/// numerics::block_offset of packed tops, times 2^-24; tops of wide heads are subtracted
+/// themselves.
 template <ExpCastPath kPath>
 __device__ __forceinline__ std::uint32_t block_offset(std::uint32_t tops) {
   if constexpr (kPath == ExpCastPath::wide) return tops;

@@ -185,8 +185,8 @@ __device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a,
 /// What concerns the head as a whole.
 __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t bh,
                                                const numerics::ScorePlan& scores) {
-  a.head_rule(bh) = numerics::head_rule(scores.score_exponent, scores.wide != 0,
-                                        scores.extra_steps, scores.excess_exponent);
+  a.head_rule(bh) = numerics::head_rule(scores.score_exponent, scores.wide != 0, scores.extra_steps,
+                                        scores.excess_exponent);
   numerics::HeadPlan& plan = a.plan(bh);
   plan.scores = scores;
   plan.score_rounding = numerics::predict_score_rounding(scores);

@@ -75,10 +75,9 @@ void launch_passes(const Arguments& a, cudaStream_t stream) {
   }
   launch_kernel(finish_statistics, heads * kHeadParts, kFinishThreads,
                 LaunchOrder::overlaps_previous, stream, a);
-  launch_kernel(
-      quantize_inputs<kType, kAligned>,
-      heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows),
-      kTileThreads, LaunchOrder::overlaps_previous, stream, a);
+  launch_kernel(quantize_inputs<kType, kAligned>,
+                heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows), kTileThreads,
+                LaunchOrder::overlaps_previous, stream, a);
 }
 
 template <ElementType kType, bool kAligned>

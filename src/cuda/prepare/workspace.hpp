@@ -78,11 +78,11 @@ struct WorkspaceLayout {
   TileTree tree;            // of the longer of the two
   int last_query_rows = 0;  // rows of the last level that tiles of Q have become
   int last_key_rows = 0;
-  std::size_t plans = 0;           // numerics::HeadPlan [bh]
-  std::size_t columns = 0;         // float [bh][statistic][row of any level][kHeadDim]
-  std::size_t extents = 0;         // uint32 [bh][statistic][tile]
-  std::size_t energies = 0;        // float [bh][key], only for repair
-  std::size_t tokens = 0;          // int32 [bh][repair row]
+  std::size_t plans = 0;     // numerics::HeadPlan [bh]
+  std::size_t columns = 0;   // float [bh][statistic][row of any level][kHeadDim]
+  std::size_t extents = 0;   // uint32 [bh][statistic][tile]
+  std::size_t energies = 0;  // float [bh][key], only for repair
+  std::size_t tokens = 0;    // int32 [bh][repair row]
   std::size_t bytes = 0;
 
   /// Tiles of the tensor that a statistic of channels is taken from.

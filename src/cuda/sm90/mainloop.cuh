@@ -22,8 +22,8 @@
 //   tensor   |-- PV i --|-- QK i+2 --|
 //   warps               |  promote tile i, maximum and codes of tile i+1  |
 //
-// Every tile is a softmax of its own. Its value products go into `partial`, which is promoted: added
-// to the binary32 accumulator by the weight of the tile. That also keeps sums in Hopper's FP8
+// Every tile is a softmax of its own. Its value products go into `partial`, which is promoted:
+// added to the binary32 accumulator by the weight of the tile. That also keeps sums in Hopper's FP8
 // accumulator short, which has 14 bits and truncates.
 namespace openvc::cuda::sm90 {
 

@@ -40,8 +40,8 @@ inline constexpr int kFragmentGroups = numerics::kKeyBlock / numerics::kKeyGroup
 using Scores = std::uint32_t[kScoreRegisters];
 using Probabilities = std::uint32_t[kProbabilityRegisters];
 
-/// Maxima of the block for both rows of the thread over the quad, at least kLeastTops. The assembler
-/// joins neighbouring maxima into three-operand instructions. NaN is ignored.
+/// Maxima of the block for both rows of the thread over the quad, at least kLeastTops. The
+/// assembler joins neighbouring maxima into three-operand instructions. NaN is ignored.
 __device__ __forceinline__ std::uint32_t block_tops(const Scores& scores) {
   std::uint32_t low = ptx::max_f16x2(scores[0], scores[2]);
   std::uint32_t high = ptx::max_f16x2(scores[1], scores[3]);
@@ -57,9 +57,9 @@ __device__ __forceinline__ std::uint32_t block_tops(const Scores& scores) {
 }
 
 /// Begins a block for the two rows of the thread. In wide heads the references move to the largest
-/// score seen so far: where that is new for any row of the warp, rescale(row_scale) is called; a row
-/// whose reference stays is scaled by 1. The vote keeps the instructions of rare maxima out of most
-/// tiles.
+/// score seen so far: where that is new for any row of the warp, rescale(row_scale) is called; a
+/// row whose reference stays is scaled by 1. The vote keeps the instructions of rare maxima out of
+/// most tiles.
 template <ExpCastPath kPath, class Rescale>
 __device__ __forceinline__ void begin_block(BlockPair& block, RowPair& rows, const Scores& scores,
                                             const numerics::HeadRule& head,

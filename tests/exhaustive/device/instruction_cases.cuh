@@ -111,8 +111,8 @@ struct NarrowRecipe {
   __device__ Outcome operator()(std::uint64_t i) const {
     const auto score_bits = static_cast<std::uint16_t>(i);
     const std::uint64_t row = i >> 16;
-    const auto top_bits = static_cast<std::uint16_t>(
-        row < kTopsOfASign ? row : 0x8000u + (row - kTopsOfASign));
+    const auto top_bits =
+        static_cast<std::uint16_t>(row < kTopsOfASign ? row : 0x8000u + (row - kTopsOfASign));
     const float score = numerics::half_to_float(score_bits);
     const float top = numerics::half_to_float(top_bits);
     if (!occurs(score, top)) return {0, 0};
@@ -121,8 +121,8 @@ struct NarrowRecipe {
     const numerics::BlockCast block = numerics::begin_block(state, top, rule);
     constexpr auto kPath = cuda::ExpCastPath::narrow;
     return {twice(expected_half(numerics::probability_code(score, block, rule))),
-            cuda::exp_cast_pair<kPath>(twice(score_bits), cuda::block_offset<kPath>(twice(top_bits)),
-                                       cuda::kOneCode)};
+            cuda::exp_cast_pair<kPath>(twice(score_bits),
+                                       cuda::block_offset<kPath>(twice(top_bits)), cuda::kOneCode)};
   }
 };
 
@@ -138,14 +138,14 @@ struct WideRecipe {
     const float score = numerics::half_to_float(score_bits);
     const float top = numerics::half_to_float(top_bits);
     if (!occurs(score, top)) return {0, 0};
-    const numerics::HeadRule rule =
-        numerics::head_rule(static_cast<int>((i >> 16) / kTops), true);
+    const numerics::HeadRule rule = numerics::head_rule(static_cast<int>((i >> 16) / kTops), true);
     numerics::RowState state = numerics::empty_row(rule);
     const numerics::BlockCast block = numerics::begin_block(state, top, rule);
     constexpr auto kPath = cuda::ExpCastPath::wide;
-    return {twice(expected_half(numerics::probability_code(score, block, rule))),
-            cuda::exp_cast_pair<kPath>(twice(score_bits), cuda::block_offset<kPath>(twice(top_bits)),
-                                       cuda::wide_scale(rule))};
+    return {
+        twice(expected_half(numerics::probability_code(score, block, rule))),
+        cuda::exp_cast_pair<kPath>(twice(score_bits), cuda::block_offset<kPath>(twice(top_bits)),
+                                   cuda::wide_scale(rule))};
   }
 };
 
@@ -172,7 +172,8 @@ struct NarrowWeights {
     cuda::BlockPair block;
     block.begin_narrow(twice(bits));
     const float expected = numerics::exp2_code_units(top);
-    return {0, weight_excess(expected, block.weight.low) | weight_excess(expected, block.weight.high)};
+    return {0,
+            weight_excess(expected, block.weight.low) | weight_excess(expected, block.weight.high)};
   }
 };
 
@@ -189,7 +190,8 @@ struct WideWeights {
     const std::uint64_t pair = (i >> 16) % kReferences;
     const int exponent = static_cast<int>((i >> 16) / kReferences);
     // 0, then up to 2^7 octaves above the top.
-    const float above = pair == 0 ? 0.0f : numerics::exp2_int(static_cast<int>(pair) - 5 - exponent);
+    const float above =
+        pair == 0 ? 0.0f : numerics::exp2_int(static_cast<int>(pair) - 5 - exponent);
     const std::uint16_t reference_bits = numerics::float_to_half(top + above);
     const float reference = numerics::half_to_float(reference_bits);
     if (!numerics::is_finite(reference)) return {0, 0};

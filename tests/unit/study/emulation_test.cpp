@@ -140,18 +140,17 @@ TEST_P(EmulationAgainstBackend, DifferOnlyInTheOrderOfSums) {
   EXPECT_LT(measure_error(output, emulated).relative_l2(), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, EmulationAgainstBackend,
-    testing::Values(BackendCase{"gaussian", 300, 300, Mask::none},
-                    BackendCase{"video_field", 700, 700, Mask::none},
-                    BackendCase{"near_one_hot", 130, 1'111, Mask::none},
-                    BackendCase{"channel_outliers", 290, 77, Mask::causal},
-                    BackendCase{"sink_token", 129, 513, Mask::causal},
-                    BackendCase{"constant_rows", 5, 3, Mask::none}),
-    [](const auto& parameter) {
-      return std::string(parameter.param.family) +
-             (parameter.param.mask == Mask::causal ? "_causal" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Shapes, EmulationAgainstBackend,
+                         testing::Values(BackendCase{"gaussian", 300, 300, Mask::none},
+                                         BackendCase{"video_field", 700, 700, Mask::none},
+                                         BackendCase{"near_one_hot", 130, 1'111, Mask::none},
+                                         BackendCase{"channel_outliers", 290, 77, Mask::causal},
+                                         BackendCase{"sink_token", 129, 513, Mask::causal},
+                                         BackendCase{"constant_rows", 5, 3, Mask::none}),
+                         [](const auto& parameter) {
+                           return std::string(parameter.param.family) +
+                                  (parameter.param.mask == Mask::causal ? "_causal" : "");
+                         });
 
 TEST(Repair, EmulationAgainstBackend) {
   const Tensors in = generate("v_outlier_tokens", {1, 300, 500, 1}, ElementType::bfloat16, 3);
