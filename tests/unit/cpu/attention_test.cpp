@@ -154,16 +154,13 @@ std::vector<Case> cases() {
       {"causal_more_keys", causal(shape(1, 1, 200, 515)), {}},
       {"causal_more_queries", causal(shape(1, 1, 515, 200)), {}},
       {"extra_steps", shape(1, 2, 90, 300), {.extra_steps = 4}},
-      {"tail", shape(1, 2, 90, 600), {.tail_correction = true}},
       {"peaked", shape(1, 2, 90, 600), {.score_size = 4.0f}},
-      {"wide", shape(1, 2, 90, 600), {.score_exponent = 2}},
-      {"wide_tail", shape(1, 1, 90, 600), {.tail_correction = true, .score_exponent = 1}},
-      {"wide_causal", causal(shape(1, 1, 300, 100)), {.score_exponent = 1}},
+      {"wide", shape(1, 2, 90, 600), {.wide = true, .score_exponent = 2}},
+      {"wide_fine", shape(1, 1, 90, 600), {.wide = true}},
+      {"wide_causal", causal(shape(1, 1, 300, 100)), {.wide = true, .score_exponent = 1}},
       {"repair", repaired(shape(1, 2, 90, 600), 150), {}},
-      {"repair_tail_steps",
-       repaired(shape(1, 1, 90, 300), 3),
-       {.extra_steps = 1, .tail_correction = true}},
-      {"repair_wide", repaired(shape(1, 1, 90, 300), 130), {.score_exponent = 3}},
+      {"repair_steps", repaired(shape(1, 1, 90, 300), 3), {.extra_steps = 1}},
+      {"repair_wide", repaired(shape(1, 1, 90, 300), 130), {.wide = true, .score_exponent = 3}},
   };
 }
 
@@ -209,7 +206,7 @@ TEST(Attention, PaddingDoesNotShow) {
 
 TEST(Attention, BitsDoNotDependOnThreads) {
   for (Problem p : {shape(1, 3, 700, 900), causal(shape(2, 1, 520, 520)), shape(1, 1, 40, 3000)}) {
-    const RandomPrepared prepared(p, {.tail_correction = true, .exact_scores = false});
+    const RandomPrepared prepared(p, {.exact_scores = false});
     const Result one = run(prepared.view(), 1, attention_kernel());
     for (int threads : {2, 3, 16}) {
       const Result many = run(prepared.view(), threads, attention_kernel());
@@ -244,7 +241,7 @@ TEST(Attention, NanStaysInItsRowsAndStaysVisible) {
   const Problem p = shape(1, 2, 100, 300);
   RandomPrepared query_nan(p, {});
   query_nan.data()[query_nan.layout().query_codes + 17 * kHeadDim + 3] = std::byte{0x7F};
-  RandomPrepared key_nan(p, {.tail_correction = true});
+  RandomPrepared key_nan(p, {.wide = true});
   key_nan.data()[key_nan.layout().key_codes + 200 * kHeadDim + 5] = std::byte{0xFF};
   for (const RandomPrepared* prepared : {&query_nan, &key_nan}) {
     const References references(*prepared, 200);

@@ -11,7 +11,6 @@
 
 #include "cpu/load_row.hpp"
 #include "numerics/canonical_sum.hpp"
-#include "numerics/flush.hpp"
 #include "numerics/hadamard.hpp"
 #include "numerics/plan_scores.hpp"
 #include "numerics/qk_quantize.hpp"
@@ -103,12 +102,7 @@ class Head {
     description.rotated = plan_.scores.rotated != 0;
     description.score_exponent = plan_.scores.score_exponent;
     description.predicted_score_error = std::sqrt(plan_.scores.error_variance);
-    description.predicted_flush = predicted_flush(statistics);
-    const Choice tail = request_.numerics.tail_correction;
-    description.tail_correction =
-        tail == Choice::always ||
-        (tail == Choice::automatic && description.predicted_flush > kFlushLimit);
-    const HeadRule rule = head_rule(plan_.scores.score_exponent, description.tail_correction,
+    const HeadRule rule = head_rule(plan_.scores.score_exponent, plan_.scores.wide != 0,
                                     plan_.scores.extra_steps, plan_.scores.excess_exponent);
     std::memcpy(at(out_.layout.head_rules, head_ * 4), &rule, sizeof(rule));
 
@@ -133,24 +127,6 @@ class Head {
       std::memcpy(at(out_.layout.value_scales, place), &codes_[c].scale, 4);
       std::memcpy(at(out_.layout.value_means, place), &codes_[c].mean, 4);
     }
-  }
-
-  float predicted_flush(const ScoreStatistics& statistics) {
-    const FlushModel model = flush_model(statistics, plan_.key_means, problem_.queries,
-                                         problem_.keys, request_.softmax_scale);
-    std::array<float, kFlushSamples> flushes{};
-    const int count = flush_sample_count(problem_.queries);
-    for (int i = 0; i < count; ++i) {
-      const auto s = static_cast<std::size_t>(flush_sample_query(i, problem_.queries));
-      float own_score = -infinity();
-      if (problem_.queries == problem_.keys) {
-        own_score =
-            row_dot([&](int c) { return q_[s][static_cast<std::size_t>(c)]; },
-                    [&](int c) { return k_[s][static_cast<std::size_t>(c)] - plan_.key_means[c]; });
-      }
-      flushes[static_cast<std::size_t>(i)] = row_flush(model, row_squares(q_[s]), own_score);
-    }
-    return flush_rms(flushes.data(), count);
   }
 
   void queries() {

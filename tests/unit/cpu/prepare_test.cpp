@@ -61,10 +61,8 @@ void expect_equal(const schedule::PrepareRequest& request, const PreparedBytes& 
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
     EXPECT_EQ(a.plans[i].extra_steps, b.plans[i].extra_steps) << i;
     EXPECT_EQ(a.plans[i].rotated, b.plans[i].rotated) << i;
-    EXPECT_EQ(a.plans[i].tail_correction, b.plans[i].tail_correction) << i;
     EXPECT_EQ(a.plans[i].score_exponent, b.plans[i].score_exponent) << i;
     EXPECT_EQ(a.plans[i].predicted_score_error, b.plans[i].predicted_score_error) << i;
-    EXPECT_EQ(a.plans[i].predicted_flush, b.plans[i].predicted_flush) << i;
   }
 }
 
@@ -100,7 +98,6 @@ NumericOptions plain() {
   options.smooth_keys = false;
   options.smooth_values = false;
   options.value_scale = ValueScale::per_head;
-  options.tail_correction = Choice::always;
   options.max_extra_steps = 0;
   options.rotation = Choice::never;
   return options;

@@ -18,7 +18,7 @@ class RandomPrepared {
  public:
   struct Options {
     int extra_steps = 0;
-    bool tail_correction = false;
+    bool wide = false;
     int score_exponent = 0;
     bool with_log_sum_exp = true;
     float score_size = 1.0f;  // standard deviation of decoded Q and K
@@ -151,7 +151,7 @@ class RandomPrepared {
   void fill_heads() {
     for (std::int64_t bh = 0; bh < problem_.batch_heads(); ++bh) {
       const numerics::HeadRule rule = numerics::head_rule(
-          options_.score_exponent, options_.tail_correction, options_.extra_steps);
+          options_.score_exponent, options_.wide, options_.extra_steps);
       std::memcpy(data_ + layout_.head_rule_at(bh), &rule, sizeof(rule));
     }
     const std::int64_t channels = problem_.batch_heads() * numerics::kHeadDim;

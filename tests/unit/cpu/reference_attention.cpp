@@ -59,37 +59,36 @@ class Row {
   Row(const schedule::PreparedView& inputs, std::int64_t bh, std::int64_t query)
       : inputs_(inputs), bh_(bh), query_(query), sums_(kHeadDim) {
     rule_ = load<numerics::HeadRule>(inputs, inputs.layout.head_rules, bh);
+    state_ = numerics::empty_row(rule_);
   }
 
   /// Keys [first, first + count) of the head's key rows; the others of the block do not exist.
   void visit(std::int64_t first, std::int64_t count, bool repair) {
     if (count <= 0) return;
     std::vector<float> scores;
-    float block_max = -numerics::infinity();
+    float top = numerics::kLeastTop;
     for (std::int64_t i = 0; i < count; ++i) {
       const double exact = score(inputs_, bh_, query_, first + i);
       // Bound of the error of a sum in binary32 whose terms are as large as its result, roughly.
       const double slack = std::fabs(exact) * 1e-5 + 1e-5;
       if (half_of(exact - slack) != half_of(exact + slack)) ++ambiguous_;
       scores.push_back(half_of(exact));
-      if (scores.back() > block_max) block_max = scores.back();
+      if (scores.back() > top) top = scores.back();
     }
-    if (!repair) {
-      const double factor = numerics::raise_row_max(state_, block_max, rule_);
-      for (double& sum : sums_) sum *= factor;
-    }
+    const numerics::BlockCast block = numerics::begin_block(state_, top, rule_);
+    for (double& sum : sums_) sum *= block.rescale;
     double block_sum = 0.0;
     for (std::int64_t i = 0; i < count; ++i) {
       const double probability = numerics::e4m3_decode(
-          numerics::probability_code(scores[static_cast<std::size_t>(i)], state_, rule_));
+          numerics::probability_code(scores[static_cast<std::size_t>(i)], block, rule_));
       block_sum += probability;
       const std::int64_t key = first + i;
       for (int c = 0; c < kHeadDim; ++c) {
         sums_[static_cast<std::size_t>(c)] +=
-            probability * decode(inputs_, inputs_.layout.value_code_at(bh_, c, key), 0);
+            block.weight * probability * decode(inputs_, inputs_.layout.value_code_at(bh_, c, key), 0);
       }
     }
-    if (!repair) state_.sum += static_cast<float>(block_sum);
+    if (!repair) numerics::end_block(state_, block, static_cast<float>(block_sum));
   }
 
   [[nodiscard]] ReferenceRow finish() const {
@@ -108,7 +107,7 @@ class Row {
             ? load<float>(inputs_, layout.smoothing_shifts, bh_ * inputs_.problem.queries + query_)
             : 0.0f;
     row.log_sum_exp =
-        numerics::log_sum_exp(state_, std::log(state_.sum), shift, rule_.excess_exponent);
+        numerics::log_sum_exp(state_, rule_, std::log(state_.sum), shift);
     return row;
   }
 

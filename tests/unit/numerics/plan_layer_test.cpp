@@ -59,11 +59,6 @@ HeadStatistics random_head(Random& random, const PlanRequest& request) {
   };
   head.scores.query = extent(query_row);
   head.scores.key = extent(key_row);
-  head.flush.count = flush_sample_count(request.queries);
-  for (int i = 0; i < head.flush.count; ++i) {
-    head.flush.query_squares[i] = static_cast<float>(query_row * random.uniform(0.2, 3.0));
-    head.flush.own_scores[i] = -infinity();
-  }
   return head;
 }
 
@@ -207,23 +202,48 @@ TEST(PlanLayer, CodesOfVCoverEveryChannel) {
   }
 }
 
-TEST(PlanLayer, TailCorrectionFollowsThePredictedFlush) {
+TEST(PlanLayer, HeadsAreNarrowWhereNoScoreCanExceedTheLimit) {
+  // Judged by the exact Cauchy-Schwarz bound of what the statistics allow. The plan's bound of
+  // |k - mean| is at most 1.5 times as large.
   Random random(4);
-  int corrected = 0;
+  int narrow = 0;
+  int wide = 0;
   for (int i = 0; i < 500; ++i) {
-    Layer layer = random_layer(random);
-    layer.request.numerics.tail_correction = static_cast<Choice>(random.below(3));
-    for (const HeadPlan& plan : plan_layer(layer.heads, layer.request)) {
-      const Choice choice = layer.request.numerics.tail_correction;
-      const bool expected = choice == Choice::always ||
-                            (choice == Choice::automatic && plan.probability_flush.error > 0.004f);
-      EXPECT_EQ(plan.tail_correction != 0, expected);
-      EXPECT_FLOAT_EQ(plan.probability_flush.cost, expected ? 0.06f : 0.0f);
-      EXPECT_EQ(plan.rule().tail_correction, expected ? 1 : 0);
-      corrected += expected ? 1 : 0;
+    const Layer layer = random_layer(random);
+    const std::vector<HeadPlan> plans = plan_layer(layer.heads, layer.request);
+    for (std::size_t head = 0; head < plans.size(); ++head) {
+      const ScoreStatistics& scores = layer.heads[head].scores;
+      double mean_squares = 0.0;
+      for (const float mean : plans[head].key_means) mean_squares += double{mean} * mean;
+      const double key = std::sqrt(double{scores.key.row_sum_squares}) + std::sqrt(mean_squares);
+      const double bound = 8.0 / std::log(2.0) * double{layer.request.softmax_scale} *
+                           std::sqrt(double{scores.query.row_sum_squares}) * key;
+      if (plans[head].rule().wide()) {
+        ++wide;
+        EXPECT_GT(1.5 * bound, double{kNarrowScoreLimit});
+      } else {
+        ++narrow;
+        EXPECT_LE(bound, 1.0001 * double{kNarrowScoreLimit});
+        EXPECT_EQ(plans[head].scores.score_exponent, 0);
+      }
     }
   }
-  EXPECT_GT(corrected, 500);
+  EXPECT_GT(narrow, 100);
+  EXPECT_GT(wide, 100);
+}
+
+TEST(PlanLayer, ManyKeysMakeEveryHeadWide) {
+  Random random(5);
+  Layer layer = random_layer(random);
+  for (HeadStatistics& head : layer.heads) {
+    head.scores.query.row_sum_squares = head.scores.key.row_sum_squares = 1.0f;
+    head.scores.query.magnitude_bits = head.scores.key.magnitude_bits = float_bits(1.0f);
+    std::fill_n(head.scores.key_sums, kChannels, 0.0f);
+  }
+  layer.request.keys = kNarrowMaxKeys;
+  for (const HeadPlan& plan : plan_layer(layer.heads, layer.request)) EXPECT_FALSE(plan.rule().wide());
+  ++layer.request.keys;
+  for (const HeadPlan& plan : plan_layer(layer.heads, layer.request)) EXPECT_TRUE(plan.rule().wide());
 }
 
 /// Half of the channels, each with the energy of two: scores and their error are the same.
@@ -241,7 +261,6 @@ TEST(PlanLayer, IsATemplateOverTheHeadDimension) {
   const auto set = [](auto& head) {
     head.scores.query.magnitude_bits = head.scores.key.magnitude_bits = float_bits(4.0f);
     head.scores.query.row_sum_squares = head.scores.key.row_sum_squares = 200.0f;
-    head.flush.count = 1;
   };
   set(full);
   set(half);

@@ -37,42 +37,27 @@ inline double recipe(double score, double offset) {
   return hfma_relu(score, kGrid, offset * kGrid);
 }
 
-/// x without the clamp, y = relu(x / 4 + 4), code = max(x, y)
-inline double recipe_with_tail(double score, double offset) {
-  const double x = hfma(score, kGrid, offset * kGrid);
-  const double y = hfma_relu(x, 0.25, 4.0 * kGrid);
-  return x > y ? x : y;
-}
-
-/// The maximum is subtracted first: d = score - row_max, then the same with the multiplier
+/// The maximum is subtracted first: d = score - top, then the same with the multiplier
 /// 2^(exponent - 24).
-inline double wide_difference(double score, double row_max) {
-  return round_to_half(score - row_max);
+inline double wide_difference(double score, double top) {
+  return round_to_half(score - top);
 }
 
 inline double wide_recipe(double difference, int exponent) {
   return hfma_relu(difference, std::ldexp(kGrid, exponent), kPeakCode * kGrid);
 }
 
-inline double wide_recipe_with_tail(double difference, int exponent) {
-  const double x = hfma(difference, std::ldexp(kGrid, exponent), kPeakCode * kGrid);
-  const double y = hfma_relu(x, 0.25, 4.0 * kGrid);
-  return x > y ? x : y;
-}
-
-/// Compares both recipes with the contract for one offset and every finite score that does not
-/// exceed a row maximum of that offset.
+/// Compares the recipe with the contract for one offset and every finite score that does not exceed
+/// a top of that offset.
 inline void check_recipes(float offset, Mismatches& found) {
   const double wide_offset = static_cast<double>(offset);
   for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
     if ((bits & 0x7C00u) == 0x7C00u) continue;
     const float score = half_to_float(static_cast<std::uint16_t>(bits));
     const double wide_score = static_cast<double>(score);
-    if (wide_score + wide_offset > kPeakCode) continue;
+    if (wide_score + wide_offset > kPeakCode + 0.5) continue;
     found.check(code_bits(recipe(wide_score, wide_offset)), exp_cast(score, offset), wide_score,
                 wide_offset);
-    found.check(code_bits(recipe_with_tail(wide_score, wide_offset)), exp_cast_tail(score, offset),
-                wide_score, wide_offset);
   }
 }
 
