@@ -119,4 +119,5 @@ TEST(Exp2AllArguments, IsWithinOneUlp) {
   EXPECT_EQ(mismatches.count, 0u) << mismatches;
 }
 
+}  // namespace
 }  // namespace openvc::numerics

@@ -215,9 +215,7 @@ def test_repair_rows_hold_the_largest_residuals():
 @pytest.mark.parametrize("key_order", ["mid_window", "descending"])
 def test_order_of_key_blocks_does_not_matter(key_order):
     """Codes depend on their own block: other orders of the same blocks change binary32 sums alone."""
-    bare = Numerics(
-        smooth_keys=False, smooth_values=False, rotation="never", max_extra_steps=0
-    )
+    bare = Numerics(smooth_keys=False, smooth_values=False, rotation="never", max_extra_steps=0)
     for sharpness in (0.2, 4.0, 400.0):
         q, k, v = peaked_qkv(150, 640, seed=8, sharpness=sharpness)
         out, lse = open_vc_attn.attention_fp8(

@@ -108,9 +108,9 @@ std::vector<float> halves_and_minus_infinity() {
 // Every binary16 score below tops of all sizes.
 TEST(AttentionCast, EveryScoreGivesTheByteOfTheContract) {
   const std::vector<float> values = halves_and_minus_infinity();
-  const float tops[] = {-65504.0f, -2049.0f, -640.0f, -126.5f, -0.25f,  0.0f,   half(1),
-                        0.5f,      1.0f,     1.5f,    119.5f,  126.0f,  640.0f, 1000.0f,
-                        2046.0f,   3001.0f,  33333.0f, 65504.0f};
+  const float tops[] = {-65504.0f, -2049.0f, -640.0f, -126.5f, -0.25f,   0.0f,
+                        half(1),   0.5f,     1.0f,    1.5f,    119.5f,   126.0f,
+                        640.0f,    1000.0f,  2046.0f, 3001.0f, 33333.0f, 65504.0f};
   for (const AttentionKernel* kernel : all_attention_kernels()) {
     Tile tile(*kernel);
     const int others = kKeyBlock - 1;  // the first key of every lane is the top
@@ -119,8 +119,8 @@ TEST(AttentionCast, EveryScoreGivesTheByteOfTheContract) {
       for (float unrounded : tops) {
         const float top = half(numerics::float_to_half(unrounded));
         if (!rule.wide() && numerics::magnitude(top) > 700.0f) continue;
-        const auto end = static_cast<std::size_t>(std::ranges::upper_bound(values, top) -
-                                                  values.begin());
+        const auto end =
+            static_cast<std::size_t>(std::ranges::upper_bound(values, top) - values.begin());
         for (std::size_t first = 0; first < end; first += tile_size) {
           const auto at = [&](int key, int lane) {
             if (key == 0) return top;
@@ -176,9 +176,9 @@ void expect_walk(const AttentionKernel& kernel, const HeadRule& rule, float size
     }
     const bool rescaled = tile.cast(rule, repair, used);
     for (int lane = 0; lane < kernel.group; ++lane) {
-      SCOPED_TRACE(::testing::Message() << kernel.name << " exponent " << rule.score_exponent
-                                        << " wide " << rule.wide() << " size " << size << " step "
-                                        << step << " lane " << lane);
+      SCOPED_TRACE(::testing::Message()
+                   << kernel.name << " exponent " << rule.score_exponent << " wide " << rule.wide()
+                   << " size " << size << " step " << step << " lane " << lane);
       RowState& row = rows[static_cast<std::size_t>(lane)];
       float top = numerics::kLeastTop;
       for (int key = 0; key < used; ++key) top = std::max(top, tile.score(key, lane));

@@ -150,8 +150,8 @@ class RandomPrepared {
 
   void fill_heads() {
     for (std::int64_t bh = 0; bh < problem_.batch_heads(); ++bh) {
-      const numerics::HeadRule rule = numerics::head_rule(
-          options_.score_exponent, options_.wide, options_.extra_steps);
+      const numerics::HeadRule rule =
+          numerics::head_rule(options_.score_exponent, options_.wide, options_.extra_steps);
       std::memcpy(data_ + layout_.head_rule_at(bh), &rule, sizeof(rule));
     }
     const std::int64_t channels = problem_.batch_heads() * numerics::kHeadDim;

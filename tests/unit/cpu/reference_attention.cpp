@@ -85,7 +85,8 @@ class Row {
       const std::int64_t key = first + i;
       for (int c = 0; c < kHeadDim; ++c) {
         sums_[static_cast<std::size_t>(c)] +=
-            block.weight * probability * decode(inputs_, inputs_.layout.value_code_at(bh_, c, key), 0);
+            block.weight * probability *
+            decode(inputs_, inputs_.layout.value_code_at(bh_, c, key), 0);
       }
     }
     if (!repair) numerics::end_block(state_, block, static_cast<float>(block_sum));
@@ -106,8 +107,7 @@ class Row {
         inputs_.with_log_sum_exp
             ? load<float>(inputs_, layout.smoothing_shifts, bh_ * inputs_.problem.queries + query_)
             : 0.0f;
-    row.log_sum_exp =
-        numerics::log_sum_exp(state_, rule_, std::log(state_.sum), shift);
+    row.log_sum_exp = numerics::log_sum_exp(state_, rule_, std::log(state_.sum), shift);
     return row;
   }
 

@@ -40,7 +40,8 @@ TEST(BlockOffset, LeavesTheTopAtThePeakCodeWhereverItIsExact) {
     ASSERT_EQ(offset, std::nearbyint(offset)) << top;
     ASSERT_LE(std::fabs(static_cast<double>(top) + static_cast<double>(offset) - kPeakCode), 0.5);
     ASSERT_EQ(exp_cast(top, offset), kPeakCode) << top;
-    if (std::fabs(static_cast<double>(top) + static_cast<double>(offset) - kPeakCode) == 0.5) ++ties;
+    if (std::fabs(static_cast<double>(top) + static_cast<double>(offset) - kPeakCode) == 0.5)
+      ++ties;
   }
   EXPECT_GT(ties, 1000) << "halves are among the tops";
 }

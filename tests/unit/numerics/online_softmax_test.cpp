@@ -189,10 +189,10 @@ TEST(LogSumExp, LargeTopsAndRisesOfTheReference) {
   // binary32 holds between two blocks.
   for (const int exponent : {0, 1, 7}) {
     const HeadRule rule = wide_rule(exponent);
-    for (const std::vector<float>& tops :
-         {std::vector<float>{-40000.0f, -1926.0f, -500.0f, 0.0f, 1027.0f, 1926.0f, 3001.0f, 60000.0f},
-          std::vector<float>{60000.0f, 1926.0f, -60000.0f},
-          std::vector<float>{-60000.0f, 60000.0f, 59968.0f}}) {
+    for (const std::vector<float>& tops : {std::vector<float>{-40000.0f, -1926.0f, -500.0f, 0.0f,
+                                                              1027.0f, 1926.0f, 3001.0f, 60000.0f},
+                                           std::vector<float>{60000.0f, 1926.0f, -60000.0f},
+                                           std::vector<float>{-60000.0f, 60000.0f, 59968.0f}}) {
       std::vector<Block> blocks;
       for (const float top : tops) {
         Block block(128, -infinity());
@@ -317,9 +317,10 @@ TEST(ProbabilityCode, WideDifferenceIsRoundedOnce) {
           const double top = static_cast<double>(halves[index]);
           for (std::size_t s = 0; s <= index; ++s) {
             const double score = static_cast<double>(halves[s]);
-            found.check(testing::wide_difference(score, top),
-                        static_cast<double>(half_to_float(float_to_half(halves[s] - halves[index]))),
-                        score, top);
+            found.check(
+                testing::wide_difference(score, top),
+                static_cast<double>(half_to_float(float_to_half(halves[s] - halves[index]))), score,
+                top);
           }
         }
       });

@@ -241,9 +241,11 @@ TEST(PlanLayer, ManyKeysMakeEveryHeadWide) {
     std::fill_n(head.scores.key_sums, kChannels, 0.0f);
   }
   layer.request.keys = kNarrowMaxKeys;
-  for (const HeadPlan& plan : plan_layer(layer.heads, layer.request)) EXPECT_FALSE(plan.rule().wide());
+  for (const HeadPlan& plan : plan_layer(layer.heads, layer.request))
+    EXPECT_FALSE(plan.rule().wide());
   ++layer.request.keys;
-  for (const HeadPlan& plan : plan_layer(layer.heads, layer.request)) EXPECT_TRUE(plan.rule().wide());
+  for (const HeadPlan& plan : plan_layer(layer.heads, layer.request))
+    EXPECT_TRUE(plan.rule().wide());
 }
 
 /// Half of the channels, each with the energy of two: scores and their error are the same.

@@ -39,9 +39,7 @@ inline double recipe(double score, double offset) {
 
 /// The maximum is subtracted first: d = score - top, then the same with the multiplier
 /// 2^(exponent - 24).
-inline double wide_difference(double score, double top) {
-  return round_to_half(score - top);
-}
+inline double wide_difference(double score, double top) { return round_to_half(score - top); }
 
 inline double wide_recipe(double difference, int exponent) {
   return hfma_relu(difference, std::ldexp(kGrid, exponent), kPeakCode * kGrid);
