@@ -140,7 +140,7 @@ void BlockWriter::write_queries(std::int64_t head, std::int64_t query_tile,
 
 void BlockWriter::pad_keys(std::int64_t head, std::int64_t key_block, int count) const {
   const std::int64_t first = key_block * numerics::kKeyBlock;
-  const std::int64_t last = request_.problem.keys - 1;
+  const std::int64_t last = first + count - 1;
   repeat_in_padding(bytes(layout_.key_at(head, last)), bytes(layout_.key_at(head, first)), count,
                     kHeadDim);
   for (int step = 0; step < request_.numerics.max_extra_steps; ++step) {

@@ -36,9 +36,9 @@ struct PackedFormat {
 /// Residual columns of steps beyond HeadRule::extra_steps have no meaning: a preparation need not
 /// write them and nothing reads them.
 ///
-/// Padding rows of K are copies of the head's last key: a kernel that does not mask them finds no
-/// score that the row does not have anyhow, so padding cannot raise a row maximum. Padding rows of
-/// Q and padding slots of V are zero.
+/// Padding rows of K are copies of the last row of their block that is none: a kernel that does not
+/// mask them finds no score that the block does not have anyhow, so padding cannot raise its
+/// largest. Padding rows of Q and padding slots of V are zero.
 struct PreparedLayout {
   std::size_t query_codes = 0;       // e4m3  [bh][query_rows][head_dim]
   std::size_t key_codes = 0;         // e4m3  [bh][key_rows][head_dim]

@@ -40,7 +40,8 @@ __device__ __forceinline__ void store_row_pair(std::byte* row_a, std::byte* row_
   *reinterpret_cast<uint4*>((is_odd ? row_b : row_a) + chunk / 2 * sizeof(uint4)) = quad;
 }
 
-/// Source row of a tile's row: padding of K repeats the last key, padding of Q has none.
+/// Source row of a tile's row: padding of K repeats the last key of the block, padding of Q has
+/// none.
 template <bool kQuery>
 __device__ __forceinline__ int source_row(int row, int count) {
   return kQuery || row < count ? row : count - 1;

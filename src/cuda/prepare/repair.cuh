@@ -160,15 +160,14 @@ static __global__ void __launch_bounds__(kSelectThreads)
   }
 }
 
-/// Rows of `width` bytes: those below `count` are copies of their token's row, the others of the
-/// last key's.
+/// Rows of `width` bytes: those below `count` are copies of their token's row, the others repeat
+/// the last of them.
 __device__ __forceinline__ void copy_rows(const std::byte* source, std::byte* out, int width,
-                                          const std::int32_t* tokens, int count,
-                                          std::int64_t last_key) {
+                                          const std::int32_t* tokens, int count) {
   const int units = width / static_cast<int>(sizeof(uint4));
   for (int i = static_cast<int>(threadIdx.x); i < kTileRows * units; i += kTileThreads) {
     const int row = i / units;
-    const std::int64_t key = row < count ? tokens[row] : last_key;
+    const std::int64_t key = tokens[row < count ? row : count - 1];
     reinterpret_cast<uint4*>(out)[i] =
         reinterpret_cast<const uint4*>(source + key * width)[i % units];
   }
@@ -189,11 +188,10 @@ __global__ void __launch_bounds__(kTileThreads)
   const std::int32_t* tokens = a.tokens(bh) + repair_block * kTileRows;
   const std::int64_t block = problem.key_blocks() + repair_block;
   const std::int64_t first = block * kTileRows;
-  copy_rows(a.key_row(bh, 0), a.key_row(bh, first), numerics::kHeadDim, tokens, count,
-            problem.keys - 1);
+  copy_rows(a.key_row(bh, 0), a.key_row(bh, first), numerics::kHeadDim, tokens, count);
   for (int step = 0; step < a.plan(bh).scores.extra_steps; ++step) {
     copy_rows(a.key_columns(step, bh, 0), a.key_columns(step, bh, first), numerics::kColumnsPerStep,
-              tokens, count, problem.keys - 1);
+              tokens, count);
   }
   const std::byte* values = a.v.head(bh, problem.heads);
   write_value_tile<kType, kAligned, ValueContent::residuals>(

@@ -32,9 +32,10 @@ static_assert(offsetof(openvc_options, mask) == 8 && offsetof(openvc_options, ke
               offsetof(openvc_options, rotation) == 24 &&
               offsetof(openvc_options, max_extra_steps) == 28 &&
               offsetof(openvc_options, score_error_target) == 32 &&
-              offsetof(openvc_options, smooth_values) == 36 &&
-              offsetof(openvc_options, value_scale) == 40 &&
-              offsetof(openvc_options, threads) == 44 && offsetof(openvc_options, reserved) == 48 &&
+              offsetof(openvc_options, reserved_option) == 36 &&
+              offsetof(openvc_options, smooth_values) == 40 &&
+              offsetof(openvc_options, value_scale) == 44 &&
+              offsetof(openvc_options, threads) == 48 && offsetof(openvc_options, reserved) == 52 &&
               offsetof(openvc_options, stream) == 56);
 
 openvc_options defaults() { return default_options(sizeof(openvc_options)); }

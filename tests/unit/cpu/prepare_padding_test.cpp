@@ -52,11 +52,11 @@ class PreparePadding : public testing::TestWithParam<KeyRows> {
     return prepared_.bytes.data() + section + index * width;
   }
 
-  /// A padding row of K, residual columns included, repeats the last key of its head.
-  void expect_last_key(std::int64_t head, std::int64_t key) const {
+  /// A padding row of K, residual columns included, repeats row `last` of its head.
+  void expect_repeats(std::int64_t head, std::int64_t last, std::int64_t key) const {
     const schedule::Problem& p = request_.problem;
     const auto expect_equal = [&](std::size_t section, std::int64_t first, std::int64_t width) {
-      const std::byte* expected = row(section, first + p.keys - 1, width);
+      const std::byte* expected = row(section, first + last, width);
       EXPECT_TRUE(std::equal(expected, expected + width, row(section, first + key, width)))
           << "head " << head << ", row " << key << ", width " << width;
     };
@@ -74,13 +74,15 @@ class PreparePadding : public testing::TestWithParam<KeyRows> {
   PreparedBytes prepared_;
 };
 
-TEST_P(PreparePadding, KeysRepeatTheLastKey) {
+TEST_P(PreparePadding, KeysRepeatTheLastRowBeforeThem) {
   const schedule::Problem& p = request_.problem;
   const std::int64_t repair_start = p.key_blocks() * kKeyBlock;
   for (std::int64_t head = 0; head < kHeads; ++head) {
-    for (std::int64_t key = p.keys; key < repair_start; ++key) expect_last_key(head, key);
+    for (std::int64_t key = p.keys; key < repair_start; ++key) {
+      expect_repeats(head, p.keys - 1, key);
+    }
     for (std::int64_t key = repair_start + p.repair_rows; key < p.padded_keys(); ++key) {
-      expect_last_key(head, key);
+      expect_repeats(head, repair_start + p.repair_rows - 1, key);
     }
   }
 }

@@ -161,7 +161,7 @@ class Head {
 
   /// Key rows [first, end).
   void pad_keys(std::int64_t first, std::int64_t end) {
-    for (std::int64_t row = first; row < end; ++row) copy_key(problem_.keys - 1, row);
+    for (std::int64_t row = first; row < end; ++row) copy_key(first - 1, row);
   }
 
   void values() {

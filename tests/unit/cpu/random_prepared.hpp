@@ -87,17 +87,18 @@ class RandomPrepared {
   /// Key rows [first, end).
   void pad_keys(std::int64_t bh, std::int64_t first, std::int64_t end) {
     for (std::int64_t row = first; row < end; ++row) {
-      pad_row(layout_.key_codes, bh * problem_.padded_keys(), row, numerics::kHeadDim);
+      pad_row(layout_.key_codes, bh * problem_.padded_keys(), first - 1, row, numerics::kHeadDim);
       for (int step = 0; step < options_.extra_steps; ++step) {
         const std::int64_t plane = step * problem_.batch_heads() + bh;
-        pad_row(layout_.key_columns, plane * problem_.padded_keys(), row,
+        pad_row(layout_.key_columns, plane * problem_.padded_keys(), first - 1, row,
                 numerics::kColumnsPerStep);
       }
     }
   }
 
-  void pad_row(std::size_t section, std::int64_t base, std::int64_t row, std::int64_t width) {
-    copy_row(section, base, problem_.keys - 1, row, width);
+  void pad_row(std::size_t section, std::int64_t base, std::int64_t last, std::int64_t row,
+               std::int64_t width) {
+    copy_row(section, base, last, row, width);
     if (!options_.poisoned_padding) return;
     std::memset(data_ + section + static_cast<std::size_t>((base + row) * width),
                 numerics::kE4m3Nan, static_cast<std::size_t>(width));
