@@ -4,7 +4,7 @@
 #include "numerics/exp_cast.hpp"
 
 #ifdef OPENVC_WRONG
-constexpr float kTooLarge = openvc::numerics::ceil_to_integer(0x1p31f);
+constexpr float kTooLarge = openvc::numerics::round_half_even(0x1p31f);
 #else
-constexpr float kLargest = openvc::numerics::ceil_to_integer(0x1p30f);
+constexpr float kLargest = openvc::numerics::round_half_even(0x1p30f);
 #endif
