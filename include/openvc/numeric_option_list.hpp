@@ -65,9 +65,10 @@ inline constexpr std::tuple kNumericOptions{
     NumericOption<Choice>{
         .name = "rotation",
         .field = &NumericOptions::rotation,
-        .documentation = "Hadamard rotation of Q and K (VC-Attention). It excludes residual "
-                         "columns: automatic rotates heads without them where that is predicted "
-                         "to help, always rotates every head instead.",
+        .documentation = "Rotation of Q and K: residual columns on the principal axes of a head, "
+                         "Hadamard for a head without such columns (VC-Attention). automatic "
+                         "rotates where that is predicted to help, never on axes in short calls; "
+                         "always rotates every head.",
     },
     NumericOption<int>{
         .name = "max_extra_steps",

@@ -90,7 +90,7 @@ typedef struct openvc_options {
   int32_t key_order;        /* openvc_key_order */
   float softmax_scale;      /* 0 for 1/sqrt(128) */
   int32_t smooth_keys;      /* 0 or 1: subtract the token mean of K */
-  int32_t rotation;         /* openvc_choice: Hadamard rotation of Q and K */
+  int32_t rotation;         /* openvc_choice: rotation of Q and K */
   int32_t max_extra_steps;  /* 0, 1, 2 or 4 k-steps of residual columns per head */
   float score_error_target; /* score error that a k-step must remove, 1/8 octaves */
   int32_t reserved_option;  /* must be 0 */

@@ -68,7 +68,7 @@ struct Execution {
 /// What the preparation decided for one head, and why.
 struct HeadPlan {
   int extra_steps = 0;                 ///< k-steps of residual columns
-  bool rotated = false;                ///< Hadamard rotation
+  bool rotated = false;                ///< by Hadamard, or onto principal axes
   int score_exponent = 0;              ///< scores count 2^score_exponent code units
   float predicted_score_error = 0.0f;  ///< standard deviation, code units, after the plan
 };

@@ -25,7 +25,7 @@ class HeadPlan:
     """k-steps of residual columns."""
 
     rotated: bool
-    """Hadamard rotation of Q and K."""
+    """Rotation of Q and K: by Hadamard without extra steps, onto principal axes with them."""
 
     score_exponent: int
     """Scores count 2**score_exponent code units."""

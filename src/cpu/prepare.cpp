@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "cpu/head_axes.hpp"
 #include "cpu/prepare_quantize.hpp"
 #include "cpu/prepare_statistics.hpp"
 #include "cpu/repair.hpp"
@@ -84,13 +85,15 @@ class Quantization {
 
 std::vector<numerics::HeadPlan> prepare(const schedule::PrepareRequest& request, std::byte* block,
                                         ThreadPool& pool) {
-  const std::vector<numerics::HeadStatistics> statistics = collect_statistics(request, pool);
+  std::vector<numerics::HeadStatistics> statistics = collect_statistics(request, pool);
+  const HeadAxes axes(request, statistics, pool);
   std::vector<numerics::HeadPlan> plans =
       numerics::plan_layer(statistics, {.queries = request.problem.queries,
                                         .keys = request.problem.keys,
                                         .softmax_scale = request.softmax_scale,
                                         .numerics = request.numerics});
-  const BlockWriter writer(request, block);
+  const std::vector<HeadBasis> bases = axes.bases(plans, pool);
+  const BlockWriter writer(request, bases, block);
   Quantization(request, writer, plans, pool).run();
   return plans;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/axes_kernels.hpp"
 #include "cpu/load_row.hpp"
 #include "cpu/row_kernels.hpp"
 #include "numerics/contract.hpp"
@@ -91,8 +92,12 @@ void write_score_rows(const RowTile& tile, int count, float multiplier,
 
 }  // namespace
 
-BlockWriter::BlockWriter(const schedule::PrepareRequest& request, std::byte* block)
-    : request_(request), layout_(schedule::prepared_layout(request)), block_(block) {}
+BlockWriter::BlockWriter(const schedule::PrepareRequest& request, std::span<const HeadBasis> bases,
+                         std::byte* block)
+    : request_(request),
+      bases_(bases),
+      layout_(schedule::prepared_layout(request)),
+      block_(block) {}
 
 void BlockWriter::load(const TensorView& tensor, std::int64_t head, std::int64_t first, int count,
                        RowTile& tile) const {
@@ -128,6 +133,7 @@ void BlockWriter::write_queries(std::int64_t head, std::int64_t query_tile,
   load(request_.q, head, first, count, tile);
   if (request_.with_log_sum_exp) write_smoothing_shifts(head, first, count, plan, tile);
   if (plan.scores.rotated != 0) rotate_rows(tile.rows, count, numerics::kQueryRotationScale);
+  if (plan.scores.axes != 0) multiply_rows(tile.rows, count, basis(head).data());
   std::uint8_t* codes = bytes(layout_.query_at(head, first));
   const auto columns = [&](int step) { return bytes(layout_.query_columns_at(step, head, first)); };
   write_score_rows(tile, count, plan.scores.query_multiplier, plan, kQueryPlaces,
@@ -156,6 +162,7 @@ void BlockWriter::write_keys(std::int64_t head, std::int64_t key_block,
   load(request_.k, head, first, count, tile);
   subtract_from_rows(tile.rows, count, plan.key_means);
   if (plan.scores.rotated != 0) rotate_rows(tile.rows, count, numerics::kKeyRotationScale);
+  if (plan.scores.axes != 0) multiply_rows(tile.rows, count, basis(head).data());
   write_score_rows(tile, count, plan.scores.key_multiplier, plan, kKeyPlaces,
                    request_.numerics.max_extra_steps, bytes(layout_.key_at(head, first)),
                    [&](int step) { return bytes(layout_.key_columns_at(step, head, first)); });

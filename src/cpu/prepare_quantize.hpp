@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "cpu/head_axes.hpp"
 #include "cpu/prepare.hpp"
 #include "cpu/row_tile.hpp"
 #include "numerics/head_plan.hpp"
@@ -15,7 +17,9 @@ namespace openvc::cpu {
 /// batch * heads. Every byte of a section belongs to exactly one call, padding included.
 class BlockWriter {
  public:
-  BlockWriter(const schedule::PrepareRequest& request, std::byte* block);
+  /// `bases`: one per head.
+  BlockWriter(const schedule::PrepareRequest& request, std::span<const HeadBasis> bases,
+              std::byte* block);
 
   [[nodiscard]] const schedule::PreparedLayout& layout() const { return layout_; }
 
@@ -50,7 +54,12 @@ class BlockWriter {
                               const numerics::HeadPlan& plan, const RowTile& tile) const;
   void quantize_values(const numerics::HeadPlan& plan, int count, RowTile& tile) const;
 
+  [[nodiscard]] const HeadBasis& basis(std::int64_t head) const {
+    return bases_[static_cast<std::size_t>(head)];
+  }
+
   const schedule::PrepareRequest& request_;
+  std::span<const HeadBasis> bases_;
   schedule::PreparedLayout layout_;
   std::byte* block_;
 };

@@ -51,6 +51,12 @@ struct Contract {
   // V.
   float min_spread;      ///< below it a channel counts as constant
   float min_mean_share;  ///< a mean below this share of the largest magnitude stays
+
+  // Principal axes of Q and K.
+  int sample_tokens;          ///< that moments are taken from
+  int axes_rounds;            ///< of orthogonal iteration
+  int min_log2_axes_scores;   ///< heads with fewer scores than 2^this are not worth their axes
+  float axes_variance_share;  ///< axes must go below this share of the variance without
 };
 
 inline constexpr Contract kContractV2{
@@ -91,6 +97,11 @@ inline constexpr Contract kContractV2{
 
     .min_spread = 0x1p-110f,
     .min_mean_share = 1.0f / 16.0f,
+
+    .sample_tokens = 2048,
+    .axes_rounds = 2,
+    .min_log2_axes_scores = 25,
+    .axes_variance_share = 0.8f,
 };
 
 /// The contract of this build.

@@ -38,7 +38,8 @@ struct ScorePlan {
   float error_variance = 0.0f;  ///< predicted, code units squared
   std::uint8_t rotated = 0;     ///< 0 or 1: Hadamard rotation of Q and K
   std::uint8_t wide = 0;        ///< 0 or 1, HeadRule::wide()
-  std::uint8_t reserved[2] = {};
+  std::uint8_t axes = 0;        ///< 0 or 1: Q and K on the basis of their principal axes
+  std::uint8_t reserved = 0;
 };
 
 /// Without padding: backends copy and compare it as bytes.
@@ -51,7 +52,8 @@ struct HeadPlanOf {
   float value_means[kDim] = {};
   float value_scales[kDim] = {};
   float value_multipliers[kDim] = {};
-  /// Channels with residual columns, by rank; step s, position p holds entry 16 s + p.
+  /// Channels (columns, on axes) with residual columns, by rank; step s, position p holds entry
+  /// 16 s + p.
   std::uint8_t residual_channels[kMaxResidualChannels] = {};
 
   [[nodiscard]] OPENVC_HD constexpr HeadRule rule() const {
@@ -69,7 +71,7 @@ static_assert(sizeof(HeadPlan) ==
 /// What the public interface tells about a plan.
 constexpr openvc::HeadPlan summary(const HeadPlan& plan) {
   return {.extra_steps = plan.scores.extra_steps,
-          .rotated = plan.scores.rotated != 0,
+          .rotated = plan.scores.rotated != 0 || plan.scores.axes != 0,
           .score_exponent = plan.scores.score_exponent,
           .predicted_score_error = plan.score_rounding.error};
 }

@@ -7,6 +7,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
+#include "numerics/energy_rank.hpp"
 #include "numerics/exp_cast.hpp"
 #include "numerics/hadamard.hpp"
 #include "numerics/head_plan.hpp"
@@ -24,12 +25,6 @@ namespace openvc::numerics {
 /// leaves a relative error of 0.026 (RMS over an octave) in each factor.
 inline constexpr float kProductErrorVariance =
     2.0f * kContract.rounding_error * kContract.rounding_error;
-
-/// Numbers of extra k-steps that the main loops are built for: 0, 1, 2, 4.
-inline constexpr int kExtraStepChoices = 4;
-[[nodiscard]] OPENVC_HD constexpr int extra_step_choice(int i) {
-  return i < kExtraStepChoices - 1 ? i : kMaxExtraSteps;
-}
 
 /// Rotation is worth it below this share of the predicted variance without it. The prediction is
 /// less certain than that of residual columns: a looser rule hurts some captured heads.
@@ -129,23 +124,6 @@ OPENVC_HD constexpr float key_energy(float sum_squares, std::int64_t tokens, flo
   return clamp_energy(mean_square - mean * mean);
 }
 
-/// How many of the channels [first, first + count) come before channel c when all are sorted by
-/// descending energy, ties by ascending index. `energies` starts at channel `first`.
-OPENVC_HD constexpr int count_before(const float* energies, int first, int count, int c,
-                                     float energy) {
-  int before = 0;
-  for (int i = 0; i < count; ++i) {
-    if (energies[i] > energy || (energies[i] == energy && first + i < c)) ++before;
-  }
-  return before;
-}
-
-/// Position of channel c in that order.
-template <int kDim = kHeadDim>
-OPENVC_HD constexpr int energy_rank(const float* energies, int c) {
-  return count_before(energies, 0, kDim, c, energies[c]);
-}
-
 OPENVC_HD constexpr bool has_residual_columns(int rank, int extra_steps) {
   return rank < extra_steps * kResidualChannelsPerStep;
 }
@@ -154,6 +132,7 @@ OPENVC_HD constexpr bool has_residual_columns(int rank, int extra_steps) {
 /// may form them by as many threads as it likes.
 struct ScoreSums {
   float uncovered[kExtraStepChoices] = {};  ///< products of energies that a choice leaves
+  float mixed[kExtraStepChoices] = {};      ///< the same on principal axes
   float query_energy = 0.0f;
   float key_energy = 0.0f;
   float mean_squares = 0.0f;  ///< row_sum_squares() of the means of K
@@ -170,33 +149,68 @@ OPENVC_HD constexpr bool can_rotate(const Extent& query, const Extent& key) {
   return query.magnitude() < kMaxCentredMagnitude && key.magnitude() < kMaxCentredMagnitude;
 }
 
-/// The number of k-steps that minimises score variance + price * k-steps, ties to fewer. A price
-/// spends the steps where they remove most; a plain limit on the variance needs about a third more
-/// of them for the same error of captured heads (docs/numerics.md section 2).
+/// Principal axes are worth it below this share of the predicted variance without them.
+inline constexpr float kAxesVarianceShare = kContract.axes_variance_share;
+
+/// Whether a head of this size may use principal axes. They cost the preparation tens of
+/// microseconds, which short calls cannot earn back.
+OPENVC_HD constexpr bool wants_axes(const NumericOptions& options, std::int64_t queries,
+                                    std::int64_t keys) {
+  if (options.max_extra_steps == 0 || options.rotation == Choice::never) return false;
+  constexpr std::int64_t kMinScores = std::int64_t{1} << kContract.min_log2_axes_scores;
+  return options.rotation == Choice::always || queries >= ceil_div(kMinScores, keys);
+}
+
+/// Fills sums.mixed: energies outside of the axes are spread evenly over the other columns.
+/// Infinity where there are no axes.
+template <int kDim>
+OPENVC_HD constexpr void sum_mixed(const AxisShares& axes, ScoreSums& sums) {
+  for (int i = 0; i < kExtraStepChoices; ++i) {
+    const int steps = extra_step_choice(i);
+    const int columns = kDim - steps * kResidualChannelsPerStep;
+    if (steps == 0 || steps > axes.steps || columns <= 0) {
+      sums.mixed[i] = infinity();
+      continue;
+    }
+    const float query = clamp_energy(sums.query_energy) * axes.query[i];
+    const float key = clamp_energy(sums.key_energy) * axes.key[i];
+    sums.mixed[i] = query / static_cast<float>(columns) * key;
+  }
+}
+
+/// The number of k-steps, and their place, that minimise score variance + price * k-steps, ties to
+/// fewer. A price spends the steps where they remove most; a plain limit on the variance needs
+/// about a third more of them for the same error of captured heads (docs/numerics.md section 2).
 OPENVC_HD constexpr void choose_extra_steps(ScorePlan& plan, const ScoreSums& sums, int limit,
-                                            float price) {
+                                            float price, Choice axes) {
   for (int i = 0; i < kExtraStepChoices; ++i) {
     const int steps = extra_step_choice(i);
     if (steps > limit) break;
-    const float variance = kProductErrorVariance * sums.uncovered[i];
+    if (steps > 0 && axes == Choice::always && !is_finite(sums.mixed[i])) break;
+    const bool on_axes =
+        is_finite(sums.mixed[i]) &&
+        (axes == Choice::always ||
+         (axes == Choice::automatic && sums.mixed[i] < kAxesVarianceShare * sums.uncovered[i]));
+    const float variance = kProductErrorVariance * (on_axes ? sums.mixed[i] : sums.uncovered[i]);
     const float cost = price * static_cast<float>(steps - plan.extra_steps);
     // A variance that overflowed is worth any number of steps.
     const bool better = !is_finite(variance) || variance + cost < plan.error_variance;
     if (steps > 0 && !better) continue;
     plan.extra_steps = steps;
     plan.error_variance = variance;
+    plan.axes = on_axes ? 1 : 0;
   }
 }
 
-/// Chooses the number of residual columns and the rotation. Fills extra_steps, rotated and
+/// Chooses the number of residual columns and the rotation. Fills extra_steps, rotated, axes and
 /// error_variance of the plan.
 template <int kDim>
 OPENVC_HD constexpr void decide_score_error(ScorePlan& plan, const ScoreSums& sums, Choice rotation,
                                             const NumericOptions& options) {
-  choose_extra_steps(plan, sums, rotation == Choice::always ? 0 : options.max_extra_steps,
-                     options.score_error_target * options.score_error_target);
+  choose_extra_steps(plan, sums, options.max_extra_steps,
+                     options.score_error_target * options.score_error_target, rotation);
   if (rotation == Choice::never || plan.extra_steps > 0) return;
-  // Rotation spreads the energy of both tensors evenly over the channels.
+  // Without residual columns the rotation spreads the energy of both tensors over all channels.
   const float rotated_variance =
       kProductErrorVariance *
       (clamp_energy(sums.query_energy) / static_cast<float>(kDim) * clamp_energy(sums.key_energy));
@@ -299,12 +313,14 @@ OPENVC_HD inline void plan_scores(const ScoreStatisticsOf<kDim>& statistics, std
     }
     for (int c = 0; c < kDim; ++c) ranks[c] = energy_rank<kDim>(products, c);
     sums = sum_scores<kDim>(query_energies, key_energies, products, ranks, plan.key_means);
+    sum_mixed<kDim>(statistics.axes, sums);
   }
   plan.scores = decide_scores<kDim>(query, key, sums, keys, softmax_scale, options);
   plan.score_rounding = predict_score_rounding<kDim>(plan.scores);
   for (int c = 0; c < kDim; ++c) {
     if (has_residual_columns(ranks[c], plan.scores.extra_steps)) {
-      plan.residual_channels[ranks[c]] = static_cast<std::uint8_t>(c);
+      const int column = plan.scores.axes != 0 ? ranks[c] : c;
+      plan.residual_channels[ranks[c]] = static_cast<std::uint8_t>(column);
     }
   }
 }

@@ -23,6 +23,20 @@ struct Extent {
   }
 };
 
+/// Numbers of extra k-steps that the main loops are built for: 0, 1, 2, 4.
+inline constexpr int kExtraStepChoices = 4;
+[[nodiscard]] OPENVC_HD constexpr int extra_step_choice(int i) {
+  return i < kExtraStepChoices - 1 ? i : kMaxExtraSteps;
+}
+
+/// Shares of the energies of Q and K that lie outside of the principal axes of each number of
+/// steps, from a sample.
+struct AxisShares {
+  float query[kExtraStepChoices] = {};
+  float key[kExtraStepChoices] = {};
+  std::int32_t steps = 0;  ///< for which there are axes; 0 for a head without
+};
+
 /// Of Q and K over all tokens.
 template <int kDim>
 struct ScoreStatisticsOf {
@@ -31,6 +45,7 @@ struct ScoreStatisticsOf {
   float query_squares[kDim] = {};
   float key_sums[kDim] = {};
   float key_squares[kDim] = {};
+  AxisShares axes;
 };
 
 /// Of one channel of V over all tokens.

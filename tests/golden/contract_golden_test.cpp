@@ -106,6 +106,7 @@ TEST(GoldenContract, CasesReachEveryChoiceOfAPlan) {
   cpu::ThreadPool pool(2);
   std::set<int> steps;
   bool rotated = false;
+  bool axes = false;
   bool narrow = false;
   bool wide = false;
   for (const PreparedCase& c : prepared_cases()) {
@@ -121,12 +122,13 @@ TEST(GoldenContract, CasesReachEveryChoiceOfAPlan) {
     for (const numerics::HeadPlan& plan : cpu::prepare(request, block, pool)) {
       steps.insert(plan.scores.extra_steps);
       rotated |= plan.scores.rotated != 0;
+      axes |= plan.scores.axes != 0;
       narrow |= !plan.rule().wide();
       wide |= plan.rule().wide();
     }
   }
   EXPECT_EQ(steps, (std::set<int>{0, 1, 2, 4}));
-  EXPECT_TRUE(rotated && narrow && wide) << rotated << narrow << wide;
+  EXPECT_TRUE(rotated && axes && narrow && wide) << rotated << axes << narrow << wide;
 }
 
 }  // namespace

@@ -160,6 +160,47 @@ TEST_F(PrepareGpu, Families) {
   }
 }
 
+// Axes, shares, plans and means are equal bit for bit; the matrices follow from them.
+TEST_F(PrepareGpu, PrincipalAxes) {
+  int on_axes = 0;
+  for (const ElementType type :
+       {ElementType::bfloat16, ElementType::float16, ElementType::float32}) {
+    for (const Family family : {Family::normal, Family::outliers, Family::offset, Family::wide}) {
+      for (const int steps : {1, 2, 4}) {
+        for (const std::int64_t tokens : {1, 3, 130, 2047, 2048, 2049, 5000}) {
+          PrepareCase c;
+          c.type = type;
+          c.family = family;
+          c.queries = tokens;
+          c.keys = tokens + 40;
+          c.numerics = steps_options(steps, 0.0f);
+          c.numerics.rotation = Choice::always;
+          c.with_log_sum_exp = steps == 2;
+          c.repair_budget = steps == 4 ? 0.02 : 0.0;
+          for (const numerics::HeadPlan& plan : expect_equal(c)) on_axes += plan.scores.axes;
+        }
+      }
+    }
+  }
+  EXPECT_GT(on_axes, 100);
+}
+
+TEST_F(PrepareGpu, PrincipalAxesOfLayouts) {
+  for (const ElementType type : {ElementType::bfloat16, ElementType::float32}) {
+    for (const Layout layout : kLayouts) {
+      PrepareCase c;
+      c.type = type;
+      c.layout = layout;
+      c.batch = 2;
+      c.heads = 3;
+      c.family = Family::outliers;
+      c.numerics = steps_options(2, 0.0f);
+      c.numerics.rotation = Choice::always;
+      expect_equal(c);
+    }
+  }
+}
+
 TEST_F(PrepareGpu, Options) {
   for (const Family family : {Family::normal, Family::outliers, Family::offset}) {
     for (const bool smooth : {false, true}) {

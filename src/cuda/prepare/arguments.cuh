@@ -61,6 +61,37 @@ struct Arguments {
            bh * problem.repair_rows;
   }
 
+  // Principal axes.
+  [[nodiscard]] __device__ int axes_columns() const {
+    return numerics.max_extra_steps * numerics::kResidualChannelsPerStep;
+  }
+  /// Largest elements of the channels, then the smallest.
+  [[nodiscard]] __device__ float* sample_ranges(std::int64_t bh, int tensor, int part) const {
+    return reinterpret_cast<float*>(workspace + workspace_layout.sample_ranges) +
+           ((bh * kSampledTensors + tensor) * kSampleParts + part) * 2 * numerics::kHeadDim;
+  }
+  [[nodiscard]] __device__ numerics::Moments& moments(std::int64_t bh, int tensor) const {
+    return reinterpret_cast<numerics::Moments*>(
+        workspace + workspace_layout.moments)[bh * kSampledTensors + tensor];
+  }
+  [[nodiscard]] __device__ numerics::AxisShares& axis_shares(std::int64_t bh) const {
+    return reinterpret_cast<numerics::AxisShares*>(workspace + workspace_layout.axis_shares)[bh];
+  }
+  [[nodiscard]] __device__ float* axes(std::int64_t bh) const {
+    return reinterpret_cast<float*>(workspace + workspace_layout.axes) +
+           bh * numerics::kHeadDim * numerics::kMaxAxes;
+  }
+  /// Of 4 bytes an element: one binary32 number, or two terms of 16 bits.
+  template <class Element>
+  [[nodiscard]] __device__ Element* basis(std::int64_t bh) const {
+    constexpr std::int64_t kBytes = sizeof(float) * numerics::kHeadDim * numerics::kHeadDim;
+    return reinterpret_cast<Element*>(workspace + workspace_layout.basis + bh * kBytes);
+  }
+  [[nodiscard]] __device__ float* key_offsets(std::int64_t bh) const {
+    return reinterpret_cast<float*>(workspace + workspace_layout.key_offsets) +
+           bh * numerics::kHeadDim;
+  }
+
   // Sections of the block.
   [[nodiscard]] __device__ std::byte* query_row(std::int64_t bh, std::int64_t row) const {
     return block + block_layout.query_at(bh, row);

@@ -168,7 +168,7 @@ __device__ __forceinline__ void sum_channels(const ChannelEnergies& energies, in
   }
 }
 
-__device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a,
+__device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a, std::int64_t bh,
                                                              const FinishStorage& shared) {
   numerics::ScoreSums sums;
 #pragma unroll
@@ -178,6 +178,11 @@ __device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a,
   sums.query_energy = shared.plan_sum(kQueryEnergy);
   sums.key_energy = shared.plan_sum(kKeyEnergy);
   sums.mean_squares = shared.mean_squares;
+  if (a.workspace_layout.with_axes) {
+    numerics::sum_mixed<numerics::kHeadDim>(a.axis_shares(bh), sums);
+  } else {
+    numerics::sum_mixed<numerics::kHeadDim>({}, sums);
+  }
   return numerics::decide_scores(shared.query(), shared.key(), sums, a.problem.keys,
                                  a.softmax_scale, a.numerics);
 }
@@ -218,10 +223,10 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
   }
   __syncthreads();
   if (is_channel) {
-    const numerics::ScorePlan scores = decide_scores(a, shared);
+    const numerics::ScorePlan scores = decide_scores(a, bh, shared);
     if (rank < numerics::kMaxResidualChannels) {
       plan.residual_channels[rank] = numerics::has_residual_columns(rank, scores.extra_steps)
-                                         ? static_cast<std::uint8_t>(c)
+                                         ? static_cast<std::uint8_t>(scores.axes != 0 ? rank : c)
                                          : std::uint8_t{0};
     }
     plan.key_means[c] = shared.key_means[c];

@@ -10,12 +10,16 @@
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
 #include "cuda/prepare/arguments.cuh"
+#include "cuda/prepare/axes.cuh"
 #include "cuda/prepare/finish.cuh"
 #include "cuda/prepare/kernel_launch.hpp"
 #include "cuda/prepare/passes.cuh"
+#include "cuda/prepare/quantize_on_axes.cuh"
 #include "cuda/prepare/repair.cuh"
+#include "cuda/prepare/sample.cuh"
 #include "cuda/prepare/tile_tree.cuh"
 #include "cuda/prepare/workspace.hpp"
+#include "numerics/plan_scores.hpp"
 
 // The launches of a preparation. The first one waits for everything before it in the stream; each
 // of the others starts while the one before it ends. All of them wait for that one, so what an
@@ -42,6 +46,12 @@ bool is_aligned(const Source& source) {
   return (all & kMask) == 0;
 }
 
+WorkspaceLayout layout_for(const schedule::PrepareRequest& request) {
+  return workspace_layout(
+      request.problem,
+      numerics::wants_axes(request.numerics, request.problem.queries, request.problem.keys));
+}
+
 Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* block,
                          std::byte* workspace) {
   Arguments a{};
@@ -50,7 +60,7 @@ Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* blo
   a.v = make_source(request.v);
   a.problem = request.problem;
   a.block_layout = schedule::prepared_layout(request);
-  a.workspace_layout = workspace_layout(request.problem);
+  a.workspace_layout = layout_for(request);
   a.block = block;
   a.workspace = workspace;
   a.softmax_scale = request.softmax_scale;
@@ -62,22 +72,54 @@ Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* blo
 // Blocks are counted in 32 bits. Each of them reads or writes kilobytes of its own, so that no
 // device has memory for as many.
 
+/// The axes are found by few thread blocks, while others collect the statistics.
+template <ElementType kType, bool kAligned>
+void launch_axes(const Arguments& a, cudaStream_t stream) {
+  const std::int64_t heads = a.problem.batch_heads();
+  const std::int64_t parts = heads * kSampledTensors * kSampleParts;
+  constexpr std::size_t kMemory = sizeof(numerics::AxesStorage);
+  check(cudaFuncSetAttribute(find_axes, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kMemory)),
+        "reserving shared memory for the principal axes");
+  launch_kernel(find_sample_ranges<kType, kAligned>, parts, kTileThreads, LaunchOrder::after_stream,
+                stream, a);
+  launch_kernel(sum_sample_moments<kType, kAligned>, parts, kTileThreads,
+                LaunchOrder::overlaps_previous, stream, a);
+  launch_with_memory(find_axes, heads, kAxesThreads, kMemory, LaunchOrder::overlaps_previous,
+                     stream, a);
+}
+
 template <ElementType kType, bool kAligned>
 void launch_passes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const WorkspaceLayout& tiles = a.workspace_layout;
+  if (tiles.with_axes) launch_axes<kType, kAligned>(a, stream);
   launch_kernel(collect_statistics<kType, kAligned>,
                 heads * (tiles.query_tiles + 2 * tiles.key_tiles), kTileThreads,
-                LaunchOrder::after_stream, stream, a);
+                tiles.with_axes ? LaunchOrder::overlaps_previous : LaunchOrder::after_stream,
+                stream, a);
   for (int level = 1; level <= tiles.tree.levels; ++level) {
     launch_kernel(reduce_tiles, heads * kColumnStatistics * TileTree::rows(tiles.tree.tiles, level),
                   kTileThreads, LaunchOrder::overlaps_previous, stream, a, level);
   }
   launch_kernel(finish_statistics, heads * kHeadParts, kFinishThreads,
                 LaunchOrder::overlaps_previous, stream, a);
+  if (tiles.with_axes) {
+    launch_kernel(write_basis<kType>, heads * kBasisBlocks, kBasisThreads,
+                  LaunchOrder::overlaps_previous, stream, a);
+    if constexpr (kType != ElementType::float32) {
+      launch_kernel(write_key_offsets<kType>, heads, numerics::kHeadDim,
+                    LaunchOrder::overlaps_previous, stream, a);
+    }
+  }
   launch_kernel(quantize_inputs<kType, kAligned>,
                 heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows), kTileThreads,
                 LaunchOrder::overlaps_previous, stream, a);
+  if (tiles.with_axes) {
+    launch_kernel(quantize_on_axes<kType, kAligned>,
+                  heads * (tiles.key_tiles + a.block_layout.query_rows / kTileRows), kTileThreads,
+                  LaunchOrder::overlaps_previous, stream, a);
+  }
 }
 
 template <ElementType kType, bool kAligned>
@@ -111,7 +153,7 @@ void launch_all(ElementType type, const Arguments& a, cudaStream_t stream) {
 }  // namespace
 
 std::size_t workspace_bytes(const schedule::PrepareRequest& request) {
-  return workspace_layout(request.problem).bytes;
+  return layout_for(request).bytes;
 }
 
 void launch(const schedule::PrepareRequest& request, std::byte* block, std::byte* workspace,
@@ -129,7 +171,7 @@ void launch(const schedule::PrepareRequest& request, std::byte* block, std::byte
 std::vector<numerics::HeadPlan> read_plans(const schedule::PrepareRequest& request,
                                            const std::byte* workspace, void* stream) {
   const DeviceGuard guard(request.q.device.index);
-  const WorkspaceLayout layout = workspace_layout(request.problem);
+  const WorkspaceLayout layout = layout_for(request);
   const auto queue = static_cast<cudaStream_t>(stream);
   std::vector<numerics::HeadPlan> plans(static_cast<std::size_t>(request.problem.batch_heads()));
   check(cudaMemcpyAsync(plans.data(), workspace + layout.plans,

@@ -169,6 +169,11 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
                        source.row_stride,
                        rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile_index),
                        kQuery ? a.query_row(bh, first) : a.key_row(bh, first)};
+  const bool with_shifts = kQuery && a.with_log_sum_exp;
+  if (a.workspace_layout.with_axes) {
+    wait();
+    if (plan.scores.axes != 0 && !with_shifts) return;  // left to quantize_on_axes()
+  }
   const TileThread thread;
   RawTile<kType> raw;
 #pragma unroll
@@ -183,8 +188,9 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
   const int steps = plan.scores.extra_steps;
   Chunk means = {};
   if (!kQuery || a.with_log_sum_exp) load_table(plan.key_means, thread.chunk, means);
-  if (kQuery && a.with_log_sum_exp) {
+  if (with_shifts) {
     write_shifts<kType>(tile, raw, means, plan, a.softmax_scale, a.smoothing_shifts(bh, first));
+    if (plan.scores.axes != 0) return;
   }
   if (rotated) {
     write_score_codes<kType, kQuery, true>(tile, raw, means, multiplier);

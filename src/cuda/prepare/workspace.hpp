@@ -8,6 +8,9 @@
 #include "numerics/canonical_sum.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/head_plan.hpp"
+#include "numerics/moments.hpp"
+#include "numerics/principal_axes.hpp"
+#include "numerics/token_sample.hpp"
 #include "schedule/prepared_layout.hpp"
 #include "schedule/problem.hpp"
 
@@ -41,6 +44,11 @@ enum ExtentStatistic : int {
 
 /// What is decided together: the codes of Q and K, those of V.
 enum HeadPart : int { kScores, kValues, kHeadParts };
+
+/// Tensors of which a sample is taken, and the parts of a sample, a thread block each.
+enum SampledTensor : int { kSampledQuery, kSampledKey, kSampledTensors };
+inline constexpr int kSampleParts = 4;
+inline constexpr int kSamplePartTokens = static_cast<int>(numerics::kSampleTokens) / kSampleParts;
 
 /// The canonical tree over the tiles of a tensor. Level 0 has a row of partial results per tile,
 /// and a row of each further level joins kReductionGroup rows of the level before; the last level
@@ -83,6 +91,14 @@ struct WorkspaceLayout {
   std::size_t extents = 0;   // uint32 [bh][statistic][tile]
   std::size_t energies = 0;  // float [bh][key], only for repair
   std::size_t tokens = 0;    // int32 [bh][repair row]
+  // Only for requests that want principal axes.
+  bool with_axes = false;
+  std::size_t sample_ranges = 0;  // float [bh][tensor][part][max, min][kHeadDim]
+  std::size_t moments = 0;        // numerics::Moments [bh][tensor]
+  std::size_t axis_shares = 0;    // numerics::AxisShares [bh]
+  std::size_t axes = 0;           // float [bh][kHeadDim][axis]
+  std::size_t basis = 0;          // the matrix of a head, 4 bytes an element, [bh]
+  std::size_t key_offsets = 0;    // float [bh][kHeadDim]
   std::size_t bytes = 0;
 
   /// Tiles of the tensor that a statistic of channels is taken from.
@@ -91,7 +107,7 @@ struct WorkspaceLayout {
   }
 };
 
-constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p) {
+constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p, bool with_axes = false) {
   WorkspaceLayout layout;
   layout.query_tiles = numerics::ceil_div(p.queries, kTileRows);
   layout.key_tiles = numerics::ceil_div(p.keys, kTileRows);
@@ -119,6 +135,16 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p) {
   layout.energies =
       place(repair_rows > 0 ? heads * static_cast<std::size_t>(p.keys) * sizeof(float) : 0);
   layout.tokens = place(heads * repair_rows * sizeof(std::int32_t));
+  layout.with_axes = with_axes;
+  if (with_axes) {
+    constexpr std::size_t kDim = numerics::kHeadDim;
+    layout.sample_ranges = place(heads * kSampledTensors * kSampleParts * 2 * kDim * sizeof(float));
+    layout.moments = place(heads * kSampledTensors * sizeof(numerics::Moments));
+    layout.axis_shares = place(heads * sizeof(numerics::AxisShares));
+    layout.axes = place(heads * kDim * numerics::kMaxAxes * sizeof(float));
+    layout.basis = place(heads * kDim * kDim * sizeof(float));
+    layout.key_offsets = place(heads * kDim * sizeof(float));
+  }
   layout.bytes = end;
   return layout;
 }

@@ -12,10 +12,14 @@
 #include "cpu/load_row.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/hadamard.hpp"
+#include "numerics/orthogonal_basis.hpp"
 #include "numerics/plan_scores.hpp"
+#include "numerics/principal_axes.hpp"
 #include "numerics/qk_quantize.hpp"
 #include "numerics/repair.hpp"
+#include "numerics/token_sample.hpp"
 #include "numerics/v_quantize.hpp"
+#include "unit/numerics/axes_cases.hpp"
 
 namespace openvc::test {
 namespace {
@@ -95,11 +99,13 @@ class Head {
       statistics.key_sums[c] = channel_sum(k_, c);
       statistics.key_squares[c] = channel_squares(k_, c);
     }
+    if (can_rotate(statistics.query, statistics.key)) find_axes(statistics.axes);
     plan_scores(statistics, problem_.queries, problem_.keys, request_.softmax_scale,
                 request_.numerics, plan_);
     openvc::HeadPlan& description = out_.plans[static_cast<std::size_t>(head_)];
     description.extra_steps = plan_.scores.extra_steps;
-    description.rotated = plan_.scores.rotated != 0;
+    description.rotated = plan_.scores.rotated != 0 || plan_.scores.axes != 0;
+    if (plan_.scores.axes != 0) find_basis();
     description.score_exponent = plan_.scores.score_exponent;
     description.predicted_score_error = std::sqrt(plan_.scores.error_variance);
     const HeadRule rule = head_rule(plan_.scores.score_exponent, plan_.scores.wide != 0,
@@ -129,6 +135,51 @@ class Head {
     }
   }
 
+  static std::unique_ptr<Moments> sample_moments(const Rows& rows, bool centred) {
+    testing::Rows sample;
+    const auto tokens = static_cast<std::int64_t>(rows.size());
+    for (int i = 0; i < sample_size(tokens); ++i) {
+      sample.push_back(rows[static_cast<std::size_t>(sampled_token(i, tokens))]);
+    }
+    return testing::moments_of(sample, centred);
+  }
+
+  void find_axes(AxisShares& shares) {
+    if (!wants_axes(request_.numerics, problem_.queries, problem_.keys)) return;
+    const auto query = sample_moments(q_, false);
+    const auto key = sample_moments(k_, true);
+    principal_axes<kHeadDim>(SerialTeam{}, AxesTensor{*query, sample_size(problem_.queries), false},
+                             AxesTensor{*key, sample_size(problem_.keys), true}, axes_columns(),
+                             *axes_, shares);
+  }
+
+  [[nodiscard]] int axes_columns() const {
+    return request_.numerics.max_extra_steps * kResidualChannelsPerStep;
+  }
+
+  void find_basis() {
+    const auto storage = std::make_unique<BasisStorage>();
+    const int columns = plan_.scores.extra_steps * kResidualChannelsPerStep;
+    orthogonal_basis(SerialTeam{}, AxesView{axes_->axes, axes_columns(), columns}, 0, *storage);
+    for (int c = 0; c < kHeadDim; ++c) {
+      for (int j = 0; j < kHeadDim; ++j) {
+        basis_[static_cast<std::size_t>(c)][static_cast<std::size_t>(j)] =
+            round_basis(storage->rows[j * (columns + kHeadDim) + columns + c]);
+      }
+    }
+  }
+
+  /// row * matrix, channel by channel.
+  [[nodiscard]] Row on_axes(const Row& row) const {
+    Row result{};
+    for (std::size_t c = 0; c < kHeadDim; ++c) {
+      for (std::size_t j = 0; j < kHeadDim; ++j) {
+        result[j] = __builtin_fmaf(row[c], basis_[c][j], result[j]);
+      }
+    }
+    return result;
+  }
+
   void queries() {
     for (std::int64_t s = 0; s < problem_.queries; ++s) {
       Row row = q_[static_cast<std::size_t>(s)];
@@ -140,6 +191,7 @@ class Head {
                     4);
       }
       if (plan_.scores.rotated != 0) rotate(row, kQueryRotationScale);
+      if (plan_.scores.axes != 0) row = on_axes(row);
       const std::int64_t place = head_ * out_.layout.query_rows + s;
       score_row(row, plan_.scores.query_multiplier, out_.layout.query_codes,
                 out_.layout.query_columns, place, problem_.batch_heads() * out_.layout.query_rows,
@@ -152,6 +204,7 @@ class Head {
       Row row = k_[static_cast<std::size_t>(s)];
       for (std::size_t c = 0; c < kHeadDim; ++c) row[c] = row[c] - plan_.key_means[c];
       if (plan_.scores.rotated != 0) rotate(row, kKeyRotationScale);
+      if (plan_.scores.axes != 0) row = on_axes(row);
       score_row(row, plan_.scores.key_multiplier, out_.layout.key_codes, out_.layout.key_columns,
                 head_ * problem_.padded_keys() + s, problem_.batch_heads() * problem_.padded_keys(),
                 false);
@@ -262,6 +315,8 @@ class Head {
   Rows k_;
   Rows v_;
   numerics::HeadPlan plan_;
+  std::unique_ptr<AxesStorage> axes_ = std::make_unique<AxesStorage>();
+  std::array<Row, kHeadDim> basis_{};
   std::array<ChannelCode, kHeadDim> codes_{};
 };
 

@@ -93,6 +93,12 @@ NumericOptions all_steps(int steps) {
   return options;
 }
 
+NumericOptions on_axes(int steps) {
+  NumericOptions options = all_steps(steps);
+  options.rotation = Choice::always;
+  return options;
+}
+
 NumericOptions plain() {
   NumericOptions options;
   options.smooth_keys = false;
@@ -126,7 +132,15 @@ const Case kCases[] = {
     {"float32", ElementType::float32, 1, 2, 200, 333, 1.0f, true},
     {"float32_tiny", ElementType::float32, 1, 1, 130, 130, 1e-20f, true},
     {"large", ElementType::bfloat16, 1, 1, 130, 130, 1e8f},
-    {"rotated", ElementType::bfloat16, 1, 2, 140, 270, 1.0f, true, 0, rotate(Choice::always, 2)},
+    {"rotated", ElementType::bfloat16, 1, 2, 140, 270, 1.0f, true, 0, rotate(Choice::always, 0)},
+    {"axes", ElementType::bfloat16, 1, 2, 140, 270, 1.0f, true, 0, rotate(Choice::always, 2)},
+    {"axes_one_step", ElementType::float16, 2, 1, 129, 270, 1.0f, true, 0, on_axes(1)},
+    {"axes_two_steps", ElementType::bfloat16, 1, 2, 140, 270, 1.0f, false, 0, on_axes(2)},
+    {"axes_four_steps", ElementType::float32, 1, 2, 140, 3'000, 1.0f, true, 0, on_axes(4)},
+    {"axes_of_few_tokens", ElementType::bfloat16, 1, 1, 3, 5, 1.0f, false, 0, on_axes(2)},
+    {"axes_if_better", ElementType::bfloat16, 1, 1, 5'800, 5'800, 2.0f, false, 0,
+     rotate(Choice::automatic, 1)},
+    {"axes_and_repair", ElementType::bfloat16, 1, 1, 140, 400, 1.0f, false, 129, on_axes(2)},
     {"rotated_if_better", ElementType::bfloat16, 1, 2, 140, 270, 1.0f, true, 0,
      rotate(Choice::automatic, 0)},
     {"one_step", ElementType::float16, 1, 2, 140, 270, 1.0f, false, 0, all_steps(1)},
@@ -140,6 +154,37 @@ const Case kCases[] = {
 
 INSTANTIATE_TEST_SUITE_P(, PrepareEqualsReference, testing::ValuesIn(kCases),
                          [](const auto& param) { return param.param.name; });
+
+/// Low-rank Q and K: the axes hold all of it, so one step leaves nothing but residuals.
+TEST(PrepareOnAxes, OneStepCoversSixteenDirections) {
+  Random random(5);
+  std::vector<float> mix(16 * kD);
+  for (float& x : mix) x = random.normal();
+  const auto low_rank = [&](TestTensor& tensor, std::int64_t tokens) {
+    for (std::int64_t s = 0; s < tokens; ++s) {
+      float z[16];
+      for (float& x : z) x = random.normal();
+      for (std::int64_t c = 0; c < kD; ++c) {
+        float sum = 0.0f;
+        for (std::int64_t i = 0; i < 16; ++i) {
+          sum += z[i] * mix[static_cast<std::size_t>(i * kD + c)];
+        }
+        tensor.set(0, s, 0, c, sum);
+      }
+    }
+  };
+  Inputs inputs(ElementType::bfloat16, 1, 1, 300, 300);
+  low_rank(inputs.q, 300);
+  low_rank(inputs.k, 300);
+  schedule::PrepareRequest request = inputs.request();
+  request.numerics = all_steps(1);
+  const float channels = run_prepare(request).plans[0].predicted_score_error;
+  request.numerics.rotation = Choice::always;
+  const PreparedBytes prepared = run_prepare(request);
+  EXPECT_TRUE(prepared.plans[0].rotated);
+  EXPECT_EQ(prepared.plans[0].extra_steps, 1);
+  EXPECT_LT(prepared.plans[0].predicted_score_error, 0.05f * channels);
+}
 
 TEST(Prepare, WritesEveryByte) {
   const Inputs inputs(ElementType::bfloat16, 2, 2, 130, 140);

@@ -59,6 +59,14 @@ HeadStatistics random_head(Random& random, const PlanRequest& request) {
   };
   head.scores.query = extent(query_row);
   head.scores.key = extent(key_row);
+  if (random.below(2) == 0) {
+    AxisShares& axes = head.scores.axes;
+    axes.steps = request.numerics.max_extra_steps;
+    for (int i = 0; i < kExtraStepChoices; ++i) {
+      axes.query[i] = static_cast<float>(std::exp(-random.uniform(0.0, 3.0) * i));
+      axes.key[i] = static_cast<float>(std::exp(-random.uniform(0.0, 3.0) * i));
+    }
+  }
   return head;
 }
 
@@ -84,8 +92,11 @@ Layer random_layer(Random& random) {
 struct Oracle {
   std::array<double, kChannels> products{};
   double rotated_variance = 0.0;
+  std::array<double, 5> mixed_variance{};  // by steps; infinite without axes
+  Choice rotation;
 
-  Oracle(const HeadStatistics& head, const PlanRequest& request) {
+  Oracle(const HeadStatistics& head, const PlanRequest& request)
+      : rotation(request.numerics.rotation) {
     const double gain = kCodeUnits * request.softmax_scale;
     const auto queries = static_cast<double>(request.queries);
     const auto keys = static_cast<double>(request.keys);
@@ -101,9 +112,34 @@ struct Oracle {
     }
     rotated_variance = 2 * kRounding * kRounding * query_sum * key_sum / kChannels;
     std::sort(products.begin(), products.end(), std::greater<>());
+    mixed_variance.fill(HUGE_VAL);
+    constexpr std::array<std::size_t, 3> kSteps{1, 2, 4};
+    for (std::size_t i = 0; i < kSteps.size(); ++i) {
+      const AxisShares& axes = head.scores.axes;
+      if (static_cast<std::size_t>(axes.steps) < kSteps[i]) break;
+      const double columns = kChannels - static_cast<double>(kSteps[i]) * kChannelsPerStep;
+      mixed_variance[kSteps[i]] = 2 * kRounding * kRounding * query_sum * axes.query[i + 1] *
+                                  key_sum * axes.key[i + 1] / columns;
+    }
+  }
+
+  /// Whether a number of steps is spent on axes; also of ones that the plan may not spend.
+  [[nodiscard]] bool on_axes(int steps) const {
+    const double mixed = mixed_variance[static_cast<std::size_t>(steps)];
+    if (rotation == Choice::never || std::isinf(mixed)) return false;
+    return rotation == Choice::always || mixed < 0.8 * channels_variance(steps);
+  }
+
+  [[nodiscard]] bool allows(int steps) const {
+    return rotation != Choice::always || steps == 0 || on_axes(steps);
   }
 
   [[nodiscard]] double variance(int steps) const {
+    return on_axes(steps) ? mixed_variance[static_cast<std::size_t>(steps)]
+                          : channels_variance(steps);
+  }
+
+  [[nodiscard]] double channels_variance(int steps) const {
     double left = 0.0;
     for (int c = steps * kChannelsPerStep; c < kChannels; ++c) left += products[c];
     return 2 * kRounding * kRounding * left;
@@ -113,6 +149,7 @@ struct Oracle {
 TEST(PlanLayer, SpendsStepsAsTheOracleDoes) {
   Random random(1);
   int spent = 0;
+  int on_axes = 0;
   for (int i = 0; i < 2'000; ++i) {
     const Layer layer = random_layer(random);
     const NumericOptions& options = layer.request.numerics;
@@ -123,13 +160,16 @@ TEST(PlanLayer, SpendsStepsAsTheOracleDoes) {
       const Oracle oracle(layer.heads[head], layer.request);
       const double price = options.score_error_target * options.score_error_target;
       const auto cost = [&](int steps) { return oracle.variance(steps) + price * steps; };
-      const int limit = options.rotation == Choice::always ? 0 : options.max_extra_steps;
+      const int limit = options.max_extra_steps;
       // No choice may be better than the plan's by more than rounding.
       for (const int steps : {0, 1, 2, 4}) {
-        if (steps > limit) break;
+        if (steps > limit || !oracle.allows(steps)) break;
         EXPECT_LE(cost(plan.extra_steps), cost(steps) * (1 + 1e-4) + 1e-6);
       }
       EXPECT_LE(plan.extra_steps, limit);
+      EXPECT_TRUE(oracle.allows(plan.extra_steps));
+      EXPECT_EQ(plan.axes != 0, oracle.on_axes(plan.extra_steps));
+      on_axes += plan.axes;
       const double unrotated = oracle.variance(plan.extra_steps);
       if (plan.rotated != 0) {
         EXPECT_EQ(plan.extra_steps, 0);
@@ -148,6 +188,7 @@ TEST(PlanLayer, SpendsStepsAsTheOracleDoes) {
     }
   }
   EXPECT_GT(spent, 1'000) << "the sweep buys steps";
+  EXPECT_GT(on_axes, 300) << "and axes";
 }
 
 TEST(PlanLayer, ScalesKeepEveryScoreInRange) {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include "numerics/bits.hpp"
+
+namespace openvc::numerics {
+
+/// Runs the tasks of a step and returns when all are done: one thread here, a thread block on a GPU
+/// (cuda/prepare/block_team.cuh). Tasks of a step are independent and each of them orders its own
+/// operations, so the team changes no bit of what a rule computes.
+struct SerialTeam {
+  /// Neighbouring columns that one task works on: what the compiler makes vectors of.
+  static constexpr int kWidth = 16;
+  static constexpr int kProductWidth = 16;
+
+  template <class Task>
+  [[gnu::always_inline]] OPENVC_HD constexpr void run(int tasks, const Task& task) const {
+    for (int i = 0; i < tasks; ++i) task(i);
+  }
+};
+
+}  // namespace openvc::numerics
