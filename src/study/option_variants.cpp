@@ -7,10 +7,10 @@ namespace openvc::study {
 namespace {
 
 /// Exactly `steps` extra k-steps in every head: no plan reaches an error of zero.
-NumericOptions fixed_columns(NumericOptions options, int steps) {
+NumericOptions fixed_columns(NumericOptions options, int steps, Choice rotation) {
   options.max_extra_steps = steps;
   options.score_error_target = 0.0f;
-  options.rotation = Choice::never;
+  options.rotation = rotation;
   return options;
 }
 
@@ -32,7 +32,7 @@ std::vector<Variant> option_variants(const NumericOptions& base) {
   vary("smooth_keys_off", "K smoothing", "K mean kept",
        [](NumericOptions& o) { o.smooth_keys = false; });
 
-  vary("rotation_never", "Rotation, residual columns", "planned columns, no rotation",
+  vary("rotation_never", "Rotation, residual columns", "planned columns on channels, no rotation",
        [](NumericOptions& o) { o.rotation = Choice::never; });
   vary("rotation_always", "Rotation, residual columns", "rotation, no columns",
        [](NumericOptions& o) {
@@ -43,7 +43,12 @@ std::vector<Variant> option_variants(const NumericOptions& base) {
     add(fmt::format("columns_{}", steps), "Rotation, residual columns",
         steps == 0 ? "no columns, no rotation"
                    : fmt::format("{} channels in every head", 16 * steps),
-        fixed_columns(base, steps));
+        fixed_columns(base, steps, Choice::never));
+  }
+  for (const int steps : {1, 2, 4}) {
+    add(fmt::format("axes_{}", steps), "Rotation, residual columns",
+        fmt::format("{} principal axes in every head", 16 * steps),
+        fixed_columns(base, steps, Choice::always));
   }
   for (const float target : {0.1f, 0.2f, 0.32f, 0.5f}) {
     vary(fmt::format("score_target_{:.2f}", target), "Rotation, residual columns",

@@ -100,9 +100,11 @@ std::string plan_phrase(const HeadPlan& plan) {
     text += part;
   };
   if (plan.extra_steps > 0) {
-    add(fmt::format("{} residual channels", plan.extra_steps * numerics::kResidualChannelsPerStep));
+    add(fmt::format("{} residual {}", plan.extra_steps * numerics::kResidualChannelsPerStep,
+                    plan.rotated ? "columns on principal axes" : "channels"));
+  } else if (plan.rotated) {
+    add("rotated");
   }
-  if (plan.rotated) add("rotated");
   return text.empty() ? "plain" : text;
 }
 
