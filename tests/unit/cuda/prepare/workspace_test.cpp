@@ -55,17 +55,27 @@ TEST(WorkspaceLayout, SectionsHoldWhatTheyAreForAndDoNotOverlap) {
         p.queries = queries;
         p.keys = keys;
         p.repair_rows = repair_rows;
-        const WorkspaceLayout w = workspace_layout(p);
+        const bool with_axes = queries >= 129;
+        const WorkspaceLayout w = workspace_layout(p, with_axes);
         constexpr std::size_t kHeads = 6;
         const auto tiles = static_cast<std::size_t>((std::max(queries, keys) + 127) / 128);
         const auto rows = static_cast<std::size_t>(w.tree.all_rows);
-        const std::vector<std::pair<std::size_t, std::size_t>> sections = {
+        std::vector<std::pair<std::size_t, std::size_t>> sections = {
             {w.plans, kHeads * sizeof(numerics::HeadPlan)},
             {w.columns, kHeads * 6 * rows * 128 * 4},
             {w.extents, kHeads * 5 * tiles * 4},
             {w.energies, repair_rows > 0 ? kHeads * static_cast<std::size_t>(keys) * 4 : 0},
-            {w.tokens, kHeads * static_cast<std::size_t>(repair_rows) * 4},
-            {w.bytes, 0}};
+            {w.tokens, kHeads * static_cast<std::size_t>(repair_rows) * 4}};
+        if (with_axes) {
+          sections.insert(sections.end(),
+                          {{w.sample_ranges, kHeads * 2 * 4 * 2 * 128 * 4},
+                           {w.moments, kHeads * 2 * (128 * 8 + 128 * 4 + 128 * 128 * 4)},
+                           {w.axis_shares, kHeads * sizeof(numerics::AxisShares)},
+                           {w.axes, kHeads * 128 * 64 * 4},
+                           {w.basis, kHeads * 128 * 128 * 4},
+                           {w.key_offsets, kHeads * 128 * 4}});
+        }
+        sections.emplace_back(w.bytes, 0);
         for (std::size_t i = 0; i + 1 < sections.size(); ++i) {
           EXPECT_EQ(sections[i].first % schedule::kSectionAlignment, 0u);
           EXPECT_LE(sections[i].first + sections[i].second, sections[i + 1].first)
