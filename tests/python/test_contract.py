@@ -14,6 +14,9 @@ from open_vc_attn import Numerics, _safetensors
 
 SCALE = 128**-0.5
 END_TO_END = 1e-3
+END_TO_END_OF_LARGE = 1e-2
+"""Where scores are thousands of code units, binary16 is coarse: a sum next to one of its ties that
+rounds the other way moves a weight by several codes."""
 # Scores are bounded, not exact: now and then the offset of a block rounds to the other side, and
 # all its codes but that of the largest score with it. One code is 0.087 nats.
 LSE_ERROR = 2e-3
@@ -66,6 +69,8 @@ def example_head(head, tokens):
     return floats("q"), floats("k"), floats("v")
 
 
+LARGE_SCORES = 1500.0
+"""Code units."""
 INPUTS = {
     "gaussian": lambda: random_qkv(300, 700, heads=1),
     "one": lambda: random_qkv(1, 1, heads=1),
@@ -161,7 +166,8 @@ def test_end_to_end(inputs, numerics, options):
     expected, expected_lse = oracle.attend(
         head, decided, options.get("causal", False), options.get("key_order") != "descending"
     )
-    assert relative_l2(out[:, 0], expected) < END_TO_END
+    large = numpy.abs(oracle.scores(head)).max() * 2.0**head.score_exponent > LARGE_SCORES
+    assert relative_l2(out[:, 0], expected) < (END_TO_END_OF_LARGE if large else END_TO_END)
     seen = numpy.isfinite(expected_lse)
     numpy.testing.assert_array_equal(numpy.isfinite(lse[0]), seen)
     errors = numpy.abs(lse[0][seen] - expected_lse[seen]) - 1e-5 * numpy.abs(expected_lse[seen])
@@ -236,7 +242,7 @@ def test_repair_rows_hold_the_largest_residuals():
     tokens = numpy.sort(numpy.argsort(-energy, kind="stable")[:rows])
     extra = found["key_codes"][0, 384:]
     numpy.testing.assert_array_equal(extra[:rows], head.key_codes[tokens])
-    assert (extra[rows:] == head.key_codes[-1]).all()
+    assert (extra[rows:] == extra[rows - 1]).all()
     repaired = oracle.pack_values(oracle.encode(residual[tokens]), in_denominator=False)
     numpy.testing.assert_array_equal(found["value_codes"][0, 3:], repaired)
 
