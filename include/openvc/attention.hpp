@@ -101,7 +101,7 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
 /// Answers for devices that do not exist and on machines without driver, too.
 struct Support {
   bool supported = false;
-  std::string reason;                       ///< empty if supported
+  std::string reason{};                     ///< empty if supported
   ErrorCode code = ErrorCode::unsupported;  ///< of the Error that attention() would throw
   explicit operator bool() const { return supported; }
 };
