@@ -49,9 +49,15 @@ inline double flip_bound(double probabilities, double flipped) {
   // Not all keys weigh the same: on unit Gaussian inputs, one in e counts.
   constexpr double kFewFlips = 9.0;
   const double expected = flipped * probabilities;
-  const double flips = expected + 3.0 * std::sqrt(expected) + kFewFlips;
+  // A block whose largest score lies next to a tie of its offset has all other codes one step off.
+  constexpr double kFlippedBlocks = 0.03;
+  constexpr double kFewBlocks = 1.0;
+  const double blocks = kFlippedBlocks * probabilities / numerics::kKeyBlock;
+  const double flips =
+      expected + 3.0 * std::sqrt(expected) + kFewFlips +
+      numerics::kKeyBlock * (blocks + 3.0 * std::sqrt(blocks) + kFewBlocks);
   return std::hypot(kAccumulation, kOutputRounding,
-                    kCodeStep * std::sqrt(flips / std::max(probabilities, 1.0)));
+                    kCodeStep * std::sqrt(std::min(flips / std::max(probabilities, 1.0), 9.0)));
 }
 
 /// Relative L2 distance of a row. A single wrong row hides in the distance of a long head.

@@ -145,7 +145,9 @@ struct Consumer {
 
   // ---- products -------------------------------------------------------------------------------
 
-  /// Issues scores = Q K^T of the tile at the head of the ring.
+  /// Issues scores = Q K^T of the tile at the head of the ring. The accumulator is binary16: what is
+  /// small comes first, residual columns, then the axes from the weakest to the strongest, so that
+  /// few sums are rounded at the size of the score.
   template <int kExtraSteps>
   __device__ __forceinline__ void issue_scores(Scores& scores) {
     auto& stage = shared.keys[key_ring.stage];
@@ -157,11 +159,6 @@ struct Consumer {
         static_cast<std::uint32_t>(warpgroup) * kRowsPerWarpgroup * numerics::kHeadDim);
     ptx::warpgroup_undefined_operand(scores);
     ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kScoreSteps; ++step) {
-      ptx::wgmma_m64n128k32_f16_ss(scores, ptx::advance_descriptor(queries, step * kStepBytes),
-                                   ptx::advance_descriptor(keys, step * kStepBytes), step != 0);
-    }
     if constexpr (kExtraSteps > 0) {
       const std::uint64_t key_columns =
           ptx::matrix_descriptor<ptx::Swizzle::bytes_32>(ptx::shared_address(stage.columns));
@@ -172,8 +169,14 @@ struct Consumer {
       for (int step = 0; step < kExtraSteps; ++step) {
         ptx::wgmma_m64n128k32_f16_ss(
             scores, ptx::advance_descriptor(query_columns, step * Shared::kColumnTile),
-            ptx::advance_descriptor(key_columns, step * Shared::kColumnTile), true);
+            ptx::advance_descriptor(key_columns, step * Shared::kColumnTile), step != 0);
       }
+    }
+#pragma unroll
+    for (int step = kScoreSteps - 1; step >= 0; --step) {
+      ptx::wgmma_m64n128k32_f16_ss(scores, ptx::advance_descriptor(queries, step * kStepBytes),
+                                   ptx::advance_descriptor(keys, step * kStepBytes),
+                                   kExtraSteps > 0 || step != kScoreSteps - 1);
     }
     ptx::wgmma_commit_group();
   }
