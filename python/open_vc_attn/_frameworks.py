@@ -33,9 +33,7 @@ def arrays_of(name: str, array: Any) -> Arrays:
     )
 
 
-def check_operands(
-    q: Any, k: Any, v: Any, *, use: bool = True
-) -> tuple[Arrays, Any, Any, Any]:
+def check_operands(q: Any, k: Any, v: Any, *, use: bool = True) -> tuple[Arrays, Any, Any, Any]:
     """The framework of Q, K and V, which must agree in framework, rank, dtype and device, and the
     three as it takes them; `use` as for Arrays.operands().
 

@@ -157,8 +157,7 @@ def require_number(name: str, tensor: Any) -> None:
         raise ValueError(obstacle.text(name))
     if tensor.numel() != 1:
         raise ValueError(
-            f"{name}: a tensor of shape {list(tensor.shape)}; expected one number. "
-            f"Pass a float."
+            f"{name}: a tensor of shape {list(tensor.shape)}; expected one number. Pass a float."
         )
 
 

@@ -53,9 +53,8 @@ inline double flip_bound(double probabilities, double flipped) {
   constexpr double kFlippedBlocks = 0.03;
   constexpr double kFewBlocks = 1.0;
   const double blocks = kFlippedBlocks * probabilities / numerics::kKeyBlock;
-  const double flips =
-      expected + 3.0 * std::sqrt(expected) + kFewFlips +
-      numerics::kKeyBlock * (blocks + 3.0 * std::sqrt(blocks) + kFewBlocks);
+  const double flips = expected + 3.0 * std::sqrt(expected) + kFewFlips +
+                       numerics::kKeyBlock * (blocks + 3.0 * std::sqrt(blocks) + kFewBlocks);
   return std::hypot(kAccumulation, kOutputRounding,
                     kCodeStep * std::sqrt(std::min(flips / std::max(probabilities, 1.0), 9.0)));
 }

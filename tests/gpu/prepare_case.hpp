@@ -340,8 +340,8 @@ inline std::string axes_difference(const Prepared& expected, const Prepared& act
              std::to_string(e) + " expected, " + std::to_string(a) + " found; ";
     }
   }
-  // Rounding of the sums explains 3e-5. Where a token is an outlier in a channel, small products are
-  // differences of large ones: 1.5 % of the codes of 43 such tokens were seen to differ.
+  // Rounding of the sums explains 3e-5. Where a token is an outlier in a channel, small products
+  // are differences of large ones: 1.5 % of the codes of 43 such tokens were seen to differ.
   constexpr double kMaxFlips = 0.02;
   const double share = static_cast<double>(flips) / static_cast<double>(rows * numerics::kHeadDim);
   if (share <= kMaxFlips || flips <= 2) return {};

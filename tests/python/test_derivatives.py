@@ -137,9 +137,7 @@ NUMBERS = {
     "Numerics": lambda x: open_vc_attn.attention(
         Q, K, V, numerics=open_vc_attn.Numerics(score_error_target=x)
     ),
-    "numpy": lambda x: torch.from_numpy(
-        open_vc_attn.attention(*ARRAYS, softmax_scale=x)
-    ),
+    "numpy": lambda x: torch.from_numpy(open_vc_attn.attention(*ARRAYS, softmax_scale=x)),
     "operator": lambda x: torch.ops.open_vc_attn.attention_scale_tensor(
         Q, K, V, False, x, *OPTIONS[2:]
     ),

@@ -172,7 +172,9 @@ FORMS = {
     "quantized": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
     "negated": torch._neg_view,
     "imaginary part of a conjugate": lambda x: torch.complex(x, x).conj().imag,
-    "negated, tokens last": lambda x: torch._neg_view(x.transpose(0, 2).contiguous().transpose(0, 2)),
+    "negated, tokens last": lambda x: torch._neg_view(
+        x.transpose(0, 2).contiguous().transpose(0, 2)
+    ),
     "negated, expanded": lambda x: torch._neg_view(x[:, :1]).expand_as(x),
     "byte address": byte_shifted,
     "half an element": lambda x: byte_shifted(x.bfloat16()),

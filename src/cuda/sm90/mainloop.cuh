@@ -145,9 +145,9 @@ struct Consumer {
 
   // ---- products -------------------------------------------------------------------------------
 
-  /// Issues scores = Q K^T of the tile at the head of the ring. The accumulator is binary16: what is
-  /// small comes first, residual columns, then the axes from the weakest to the strongest, so that
-  /// few sums are rounded at the size of the score.
+  /// Issues scores = Q K^T of the tile at the head of the ring. The accumulator is binary16: what
+  /// is small comes first, residual columns, then the axes from the weakest to the strongest, so
+  /// that few sums are rounded at the size of the score.
   template <int kExtraSteps>
   __device__ __forceinline__ void issue_scores(Scores& scores) {
     auto& stage = shared.keys[key_ring.stage];

@@ -379,16 +379,24 @@ TEST(IsSupported, GivesTheReasonWithoutThrowing) {
 }
 
 // Whoever asks may have no memory yet.
-TEST(IsSupported, DoesNotLookAtPointers) {
+TEST(IsSupported, LooksAtPointersForTheirAlignmentAlone) {
   const Inputs in;
   TensorView q = in.q.view();
   TensorView k = in.k.view();
   TensorView v = in.v.view();
   q.data = k.data = v.data = nullptr;
   EXPECT_TRUE(is_supported(q, k, v)) << is_supported(q, k, v).reason;
-  q.data = k.data = v.data = reinterpret_cast<const void*>(1);
+  q.data = k.data = v.data = reinterpret_cast<const void*>(4);  // of nobody's memory
   EXPECT_TRUE(is_supported(q, k, v)) << is_supported(q, k, v).reason;
-  EXPECT_THAT(error_of([&] { (void)prepare(q, k, v); }).what(), HasSubstr("q: data pointer"));
+  for (TensorView* misaligned : {&q, &k, &v}) {
+    misaligned->data = reinterpret_cast<const void*>(5);
+    const Support support = is_supported(q, k, v);
+    EXPECT_FALSE(support);
+    EXPECT_EQ(support.code, ErrorCode::invalid_value);
+    EXPECT_THAT(support.reason, HasSubstr("data pointer"));
+    EXPECT_EQ(error_of([&] { (void)prepare(q, k, v); }).what(), support.reason);
+    misaligned->data = reinterpret_cast<const void*>(4);
+  }
 }
 
 // Devices that no machine has, in builds with and without CUDA, with and without a driver.
