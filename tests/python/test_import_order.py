@@ -19,7 +19,11 @@ COPY = """
 import importlib, os, shutil, sys, tempfile
 def copy_as(name):
     folder = tempfile.mkdtemp()
-    shutil.copytree(os.path.dirname(open_vc_attn.__file__), os.path.join(folder, name))
+    package = os.path.dirname(open_vc_attn.__file__)
+    shutil.copytree(package, os.path.join(folder, name))
+    libraries = package + '.libs'  # beside the package, where a wheel brings some
+    if os.path.isdir(libraries):
+        shutil.copytree(libraries, os.path.join(folder, os.path.basename(libraries)))
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
 def forget():
