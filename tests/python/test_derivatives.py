@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """No derivative of attention is 0 in silence: what torch would differentiate is refused."""
 
+import dataclasses
+
 import pytest
 from conftest import random_qkv
 
@@ -11,7 +13,7 @@ torch = pytest.importorskip("torch", minversion="2.4")
 
 from torch.autograd import forward_ad  # noqa: E402 - needs torch
 
-OPTIONS = (False, None, "mid_window", True, "automatic", 2, 0.32, "automatic", True, "per_channel")
+OPTIONS = (False, None, "mid_window", *dataclasses.astuple(open_vc_attn.Numerics()))
 
 
 def tensors(batch=None, queries=6, keys=7):
