@@ -174,6 +174,10 @@ inline std::string disagreement(const schedule::Problem& p, const AttentionResul
       const auto keys = static_cast<double>(schedule::visible_keys(p, i));
       const double few_keys = kCodeStepNats * std::min(1.0, 3.0 / std::max(keys, 1.0));
       expected_squares += bounds.log_sum_exp * bounds.log_sum_exp + few_keys * few_keys;
+      // One block of a head next to a tie of its offset: all but its largest score a step off.
+      const double blocks = std::max(1.0, std::ceil(keys / numerics::kKeyBlock));
+      const double one_block = i == 0 ? 1.5 * kCodeStepNats / blocks : 0.0;
+      expected_squares += one_block * one_block;
       if (a == e) continue;  // minus infinity for a row without keys
       const double difference = std::fabs(double{a} - double{e});
       squares += difference * difference;
