@@ -13,7 +13,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 # nvcc compiles the host side of a .cu file from generated code that -Wpedantic, -Wconversion and
 # -Wshadow complain about; its own front end checks what was written.
-set(openvc_cuda_warnings -Xcompiler=-Wall,-Wextra)
+set(openvc_cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-restrict)
 if(OPENVC_WARNINGS_AS_ERRORS)
   list(APPEND openvc_cxx_warnings -Werror)
   list(APPEND openvc_cuda_warnings -Xcompiler=-Werror --Werror=all-warnings)
