@@ -24,7 +24,6 @@ system_packages=(build-essential git ninja-build cmake python3-venv python3-dev
   libfmt-dev libcli11-dev nlohmann-json3-dev libhwy-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev)
 
-export UV_NATIVE_TLS=true  # trust what the system trusts, as pip does
 say() { printf 'setup: %s\n' "$*"; }
 
 install_system_packages() {
