@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-IMPORT_SECONDS = 0.1  # of processor time
+IMPORT_MODULES = 150  # a tenth of those of torch; about 40 ms of a machine that nothing else uses
 
 
 def run(code, *flags, **environment):
@@ -30,12 +30,9 @@ def test_import_loads_no_framework_and_prints_nothing():
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_import_is_quick():
-    code = (
-        "import sys, time; start = time.process_time(); import open_vc_attn; "
-        "print(time.process_time() - start)"
-    )
-    assert min(float(run(code).stdout) for _ in range(5)) < IMPORT_SECONDS
+def test_import_loads_few_modules():
+    code = "import sys; before = len(sys.modules); import open_vc_attn; print(len(sys.modules) - before)"
+    assert int(run(code).stdout) < IMPORT_MODULES
 
 
 def test_import_needs_neither_numpy_nor_torch():
