@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any
 
@@ -25,6 +26,21 @@ def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
             f"{name}: {value!r}; expected one of {', '.join(allowed)}. Pass one of them."
         )
     return value
+
+
+def as_whole(name: str, value: Any, least: int, most: int) -> int:
+    """`value` as an int from `least` to `most`."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: {shown(value)}; expected a whole number. Pass an int.") from None
+    if not least <= number <= most:
+        raise ValueError(
+            f"{name}: {number}; expected {least} <= {name} <= {most}. Pass one of these numbers."
+        )
+    return number
 
 
 def as_real(name: str, value: Any) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from open_vc_attn.baselines.k_means import k_means  # noqa: E402
 from open_vc_attn.quality import axes, e4m3, probabilities, scores, simulated, values  # noqa: E402
 from open_vc_attn.quality.rows import in_groups, int8_codes  # noqa: E402
 
@@ -261,7 +262,7 @@ def test_k_means_finds_clusters():
     centres = 20 * torch.randn(4, 128, generator=torch.Generator().manual_seed(5))
     cluster = torch.arange(TOKENS) % 4
     v = centres[cluster] + 0.01 * head()[0]
-    found = values.k_means(v, 4)
+    found = k_means(v[None], 4, 4).labels[0]
     assert all(len(set(found[cluster == i].tolist())) == 1 for i in range(4))
     # Rows of a cluster share their mean, so only the noise is rounded.
     assert numpy.abs(value_matrix("c4", v) - double(v)).max() < 0.2

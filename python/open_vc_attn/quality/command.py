@@ -126,13 +126,13 @@ def _run(arguments: argparse.Namespace) -> int:
     from . import numerics
 
     if arguments.list:
-        print(f"names: {', '.join(('bf16', numerics.LIBRARY, *numerics.SIMULATED))}")
+        print(f"names: {', '.join(numerics.NAMES)}")
         print(f"also: {numerics.choices()}\n{TABLE}:")
         print("\n".join(f"  {name}" for name in numerics.TABLE), flush=True)
         return 0
     names = _names(arguments.numerics or numerics.DEFAULT, numerics.TABLE)
     for name in names:
-        numerics.parse(name)
+        numerics.parse(name).steps(arguments.steps)
     if arguments.model is None:
         raise ValueError(
             "--model: not given; expected the folder with the weights of the model. They do not "

@@ -13,8 +13,9 @@ import torch
 
 from .. import _numerics
 from .._attention import attention
-from . import simulated
+from . import simulated, vc_numerics
 from .simulated import Attention
+from .vc_numerics import StepAttention
 
 LIBRARY = "library"
 EXACT = "exact"
@@ -27,6 +28,7 @@ SIMULATED = {
 }
 """Published numerics, in the words of simulated.py."""
 
+NAMES = ("bf16", LIBRARY, *SIMULATED, vc_numerics.NAME)
 DEFAULT = (LIBRARY, "sage2-like", "fa3-like", "reference")
 
 TABLE = (
@@ -38,6 +40,8 @@ TABLE = (
     *("int8 exact exact", "int8hadblk exact exact"),
     *("exact exact pc", "exact exact c1", "exact exact km", "exact exact c1r16"),
     *("exact exact c1m7", "exact exact c1m15", "exact exact c1m32"),
+    *(vc_numerics.NAME, "vc-attention:v_smooth=false", "vc-attention:probabilities=exponential"),
+    "vc-attention:v_smooth=false,probabilities=exponential",
     *("n1pca anchor128 c1m7", "n1pca anchor128 c1m32"),
     *("n2pca anchor128 c1m15", "n2pca anchor128 c1m32"),
 )
@@ -52,11 +56,23 @@ class NamedNumerics:
     name: str
     description: str
     attention: Attention
+    sampler: Callable[[int], StepAttention] | None = None
+    """Of numerics that keep something from step to step: from the number of steps to the attention
+    of each step. The others use `attention` in every step."""
+
+    def steps(self, steps: int) -> StepAttention:
+        """The attention of every layer in each of so many steps."""
+        if self.sampler is not None:
+            return self.sampler(steps)
+        return lambda _: lambda _, q, k, v: self.attention(q, k, v)
 
 
 def choices() -> str:
     """What parse() takes, in words."""
-    return f"{LIBRARY}[:option=value,...], bf16, {', '.join(SIMULATED)}, or {simulated.GRAMMAR}"
+    return (
+        f"{LIBRARY}[:option=value,...], bf16, {', '.join(SIMULATED)}, "
+        f"{vc_numerics.NAME}[:option=value,...], or {simulated.GRAMMAR}"
+    )
 
 
 def parse(name: str) -> NamedNumerics:
@@ -69,6 +85,9 @@ def parse(name: str) -> NamedNumerics:
     if kind == LIBRARY:
         arguments = library_arguments(options) if colon else {}
         return NamedNumerics(name, "this library", partial(_library, **arguments))
+    if kind == vc_numerics.NAME:
+        attend, sampler = vc_numerics.parse_vc(options if colon else None)
+        return NamedNumerics(name, "VC-Attention, simulated", attend, sampler)
     if name == "bf16":
         return NamedNumerics(name, "torch's attention in bfloat16", _sdpa)
     words = SIMULATED.get(name, name)

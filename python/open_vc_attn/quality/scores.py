@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 
 from .axes import HEAD_DIM, balanced_axes, common_axes, hadamard, mix_rest
-from .e4m3 import power_of_two, round_to_e4m3, scale_of
+from .e4m3 import power_of_two, round_to_e4m3
 from .product import fits_tensor_cores, product
-from .rows import in_groups, int8_codes
+from .rows import e4m3_codes, int8_codes
 
 OCTAVES = math.log2(math.e) / math.sqrt(HEAD_DIM)
 STEP_COLUMNS = 32
@@ -104,12 +104,8 @@ def _exact(q: torch.Tensor, k: torch.Tensor) -> Scores:
 
 def _e4m3_blocks(q: torch.Tensor, k: torch.Tensor) -> Scores:
     """One scale for 128 rows of Q or of K, nothing else: FlashAttention-3's FP8, published Open-VC."""
-
-    def codes_and_scale(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        scale = in_groups(x, BLOCK_ROWS, lambda y: scale_of(y, (1, 2)))[:, :1]
-        return round_to_e4m3(x / scale), scale[:, 0]
-
-    (a, row_scale), (b, key_scale) = codes_and_scale(q * OCTAVES), codes_and_scale(k)
+    a, row_scale = e4m3_codes(q * OCTAVES, BLOCK_ROWS)
+    b, key_scale = e4m3_codes(k, BLOCK_ROWS)
     return _with_scales([(a, b)], row_scale, key_scale)
 
 

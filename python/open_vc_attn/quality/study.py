@@ -20,6 +20,7 @@ from .images import psnr, ssim, to_bytes
 from .model import LayerAttention, VideoTransformer
 from .numerics import EXACT, NamedNumerics, parse
 from .simulated import Attention
+from .vc_numerics import StepAttention
 
 NOISE_LEVELS = (0.9, 0.6, 0.3)
 FIRST_NOISE = 0.9
@@ -104,13 +105,16 @@ class Study:
         self.grid = tuple(self._clean.shape[1:4])
         self.tokens = math.prod(self.grid)
         self.clip_frame = to_bytes(clip[len(clip) // 2])
-        exact = parse(EXACT).attention
-        self._exact = exact
+        numerics = parse(EXACT)
+        self._exact = exact = numerics.attention
         self._truth = []
         for sigma in NOISE_LEVELS:
             progress(f"exact attention: noise level {sigma:g}")
             self._truth.append(self.velocity(_every_layer(exact), self._noisy(sigma), sigma))
-        self._samples = [self._sample(exact, seed, "exact attention") for seed in self._seeds]
+        self._samples = [
+            self._sample(numerics.steps(settings.steps), seed, "exact attention")
+            for seed in self._seeds
+        ]
         self._pixels = [self._decode(sample[-1]) for sample in self._samples]
         self.exact_frame = self._middle_frame(self._pixels[0])
 
@@ -145,14 +149,16 @@ class Study:
 
     def _measure(self, outcome: Outcome) -> None:
         name, begin = outcome.numerics.name, time.perf_counter()
-        attend = self._timed(outcome)
+        numerics = outcome.numerics
+        attend = _every_layer(numerics.attention)
         for sigma, truth in zip(NOISE_LEVELS, self._truth, strict=True):
             self._progress(f"{name}: noise level {sigma:g}")
-            found = self.velocity(_every_layer(attend), self._noisy(sigma), sigma)
+            found = self.velocity(self._timed(outcome, attend), self._noisy(sigma), sigma)
             outcome.velocity_errors.append(relative_error(found, truth))
         errors = []
         for seed, truths, pixels in zip(self._seeds, self._samples, self._pixels, strict=True):
-            sample = self._sample(attend, seed, name)
+            steps = numerics.steps(self.settings.steps)
+            sample = self._sample(steps, seed, name, lambda x: self._timed(outcome, x))
             errors.append([relative_error(a, b) for a, b in zip(sample, truths, strict=True)])
             decoded = self._decode(sample[-1])
             outcome.psnr_of_seeds.append(psnr(decoded, pixels))
@@ -185,7 +191,13 @@ class Study:
             outcome.layer_errors = [rms(errors) for errors in whole[i]]
             outcome.head_errors = [[rms(errors) for errors in layer] for layer in single[i]]
 
-    def _sample(self, attend: Attention, seed: int, name: str) -> list[torch.Tensor]:
+    def _sample(
+        self,
+        attention_of_step: StepAttention,
+        seed: int,
+        name: str,
+        watched: Callable[[LayerAttention], LayerAttention] = lambda attend: attend,
+    ) -> list[torch.Tensor]:
         """The latents after each Euler step."""
         z, found = self._noisy(FIRST_NOISE, seed), []
         levels = torch.linspace(FIRST_NOISE, 0, self.settings.steps + 1).tolist()
@@ -194,7 +206,8 @@ class Study:
                 f"{name}: seed {seed} of {self.settings.seeds}, step {step} of "
                 f"{self.settings.steps}"
             )
-            z = z + (there - here) * self.velocity(_every_layer(attend), z, here)
+            attend = watched(attention_of_step(step - 1))
+            z = z + (there - here) * self.velocity(attend, z, here)
             found.append(z)
         return found
 
@@ -210,16 +223,16 @@ class Study:
     def _middle_frame(self, pixels: torch.Tensor) -> torch.Tensor:
         return to_bytes(pixels[len(pixels) // 2])
 
-    def _timed(self, outcome: Outcome) -> Attention:
-        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _timed(self, outcome: Outcome, attend: LayerAttention) -> LayerAttention:
+        def timed(layer: int, *qkv: torch.Tensor) -> torch.Tensor:
             self._wait()
             begin = time.perf_counter()
-            out = outcome.numerics.attention(q, k, v)
+            out = attend(layer, *qkv)
             self._wait()
             outcome.call_seconds.append(time.perf_counter() - begin)
             return out
 
-        return attend
+        return timed
 
     def _wait(self) -> None:
         if self.device.type == "cuda":

@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 import torch
 
+from ..baselines.k_means import k_means
+from ..baselines.smoothing import quantize_values
+from ..baselines.state import CLUSTERS, ITERATIONS, group
 from .axes import HEAD_DIM, mix_rest, principal_axes
 from .e4m3 import round_to_e4m3, scale_of
 from .product import fits_tensor_cores, product
-from .rows import in_groups
-
-SMOOTH_CENTROIDS = 64
-SMOOTH_ROWS = 128
-KMEANS_ITERATIONS = 4
 
 _PARTS = re.compile(r"(?:c(?P<centroids>[1-9]\d*))?(?:(?P<basis>[rpm])(?P<columns>\d+))?")
 
@@ -70,54 +68,26 @@ def _per_channel(x: torch.Tensor) -> torch.Tensor:
     return round_to_e4m3(x / scale) * scale
 
 
-def k_means(v: torch.Tensor, centroids: int) -> torch.Tensor:
-    """The cluster of each row after four rounds that start at evenly spaced rows."""
-    start = torch.linspace(0, v.shape[0] - 1, centroids, device=v.device).long()
-    centres = v[start].clone()
-
-    def nearest() -> torch.Tensor:
-        return (v @ centres.T * 2 - (centres * centres).sum(1)).argmax(1)
-
-    for _ in range(KMEANS_ITERATIONS):
-        cluster = nearest()
-        centres = _cluster_means(v, cluster, centroids, centres)
-    return nearest()
-
-
-def _cluster_means(
-    v: torch.Tensor, cluster: torch.Tensor, centroids: int, of_empty: torch.Tensor
-) -> torch.Tensor:
-    members = torch.bincount(cluster, minlength=centroids)[:, None]
-    sums = torch.zeros(centroids, v.shape[1], device=v.device).index_add_(0, cluster, v)
-    return torch.where(members > 0, sums / members.clamp(min=1), of_empty)
-
-
 def v_smooth(v: torch.Tensor) -> torch.Tensor:
-    """VC-Attention's V-Smooth: rows sorted by cluster; the mean of every 128 of them, in bfloat16,
-    is subtracted before E4M3 per channel and added again."""
-    order = k_means(v, SMOOTH_CENTROIDS).argsort(stable=True)
-    mean = torch.empty_like(v)
-    mean[order] = (
-        in_groups(v[order], SMOOTH_ROWS, lambda y: y.mean(1, keepdim=True)).bfloat16().float()
-    )
-    return mean + _per_channel(v - mean)
+    """V as VC-Attention's V-Smooth rounds it, in the order that it came in."""
+    rows = v[None]
+    order = group(rows, CLUSTERS, ITERATIONS)[0][0]
+    found = torch.empty_like(v)
+    found[order] = quantize_values(rows[:, order], demean=True).rows(0)[: len(v)]
+    return found
 
 
 def _with_parts(v: torch.Tensor, match: re.Match[str]) -> torch.Tensor:
     """mean + (e4m3(x) + residuals) U^T with x = (v - mean) U, E4M3 per channel.
 
-    c<n>: the mean is that of the row's cluster among n, in bfloat16. Basis U: r none, p principal
-    axes of v - mean, m the same with the axes without residual columns mixed. Residuals of the
-    columns with the largest rounding errors get an E4M3 scale of their own.
+    c<n>: the mean is the centroid of the row's cluster among n, in bfloat16. Basis U: r none, p
+    principal axes of v - mean, m the same with the axes without residual columns mixed. Residuals
+    of the columns with the largest rounding errors get an E4M3 scale of their own.
     """
     mean = torch.zeros_like(v)
     if match["centroids"]:
-        centroids = int(match["centroids"])
-        cluster = k_means(v, centroids)
-        centres = _cluster_means(
-            v, cluster, centroids, torch.zeros(centroids, v.shape[1], device=v.device)
-        )
-        mean = centres[cluster].bfloat16().float()
+        clusters = k_means(v[None], int(match["centroids"]), ITERATIONS)
+        mean = clusters.centroids[0, clusters.labels[0]]
     columns, x, basis = int(match["columns"] or 0), v - mean, None
     if match["basis"] in ("p", "m"):
         basis = principal_axes(x)
