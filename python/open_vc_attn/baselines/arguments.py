@@ -50,13 +50,14 @@ def checked_operands(q: Any, k: Any, v: Any) -> Operands:
 
 def heads_first(x: torch.Tensor, permutation: torch.Tensor | None = None) -> torch.Tensor:
     """[B, S, H, 128] as [B * H, S, 128], the rows of each head in the order of its permutation."""
-    heads = x.transpose(1, 2).flatten(0, 1)
     if permutation is None:
-        return heads
-    count, rows, channels = heads.shape
-    starts = torch.arange(count, device=x.device)[:, None] * rows
-    flat = heads.reshape(-1, channels)
-    return flat.index_select(0, (permutation + starts).flatten()).view(heads.shape)
+        return x.transpose(1, 2).flatten(0, 1)
+    batch, rows, heads, channels = x.shape
+    item = torch.arange(batch, device=x.device)[:, None, None]
+    head = torch.arange(heads, device=x.device)[:, None]
+    index = (item * rows + permutation.view(batch, heads, rows)) * heads + head
+    chosen = x.reshape(-1, channels).index_select(0, index.flatten())
+    return chosen.view(batch * heads, rows, channels)
 
 
 def checked_permutation(permutation: Any, k: torch.Tensor, *, check: bool) -> torch.Tensor:

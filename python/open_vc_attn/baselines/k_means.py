@@ -49,9 +49,9 @@ def k_means(
 
 def evenly_spaced_rows(v: torch.Tensor, clusters: int) -> torch.Tensor:
     """First centroids: rows from the first to the last; some repeat where rows are few."""
-    # Binary64: binary32 would round the last of many rows away.
-    rows = torch.linspace(0, v.shape[1] - 1, clusters, dtype=torch.float64).long()
-    return _bfloat16(v[:, rows.to(v.device)])
+    last = v.shape[1] - 1
+    rows = torch.arange(clusters, device=v.device) * last // max(1, clusters - 1)
+    return _bfloat16(v[:, rows])
 
 
 def nearest(v: torch.Tensor, centroids: torch.Tensor, *, few_bits: bool) -> torch.Tensor:

@@ -36,7 +36,7 @@ class _Layer:
     device: torch.device
     permutation: torch.Tensor | None = None
     centroids: torch.Tensor | None = None
-    grouped_step: int = 0
+    grouped_step: int | None = None
     evaluation: int = -1
     """The last evaluation of the model that used it."""
 
@@ -135,15 +135,20 @@ class VSmoothState:
         step, entry = self._use(layer, v)
         if step >= self.grouped_steps:
             return Order(entry.permutation, demean=False)
-        if entry.permutation is None:
-            entry.permutation, entry.centroids = group(v, self.clusters, self.iterations)
-            entry.grouped_step = step
-        elif step - entry.grouped_step >= self.regroup_every:
+        if self.is_due(step, entry.grouped_step):
+            warm = entry.centroids is not None
+            iterations = self.warm_iterations if warm else self.iterations
             entry.permutation, entry.centroids = group(
-                v, self.clusters, self.warm_iterations, entry.centroids
+                v, self.clusters, iterations, entry.centroids
             )
             entry.grouped_step = step
         return Order(entry.permutation, demean=True)
+
+    def is_due(self, step: int, grouped_step: int | None) -> bool:
+        """Whether V of a layer is sorted in a step; it was last in `grouped_step`, if at all."""
+        if step >= self.grouped_steps:
+            return False
+        return grouped_step is None or step - grouped_step >= self.regroup_every
 
     def _use(self, layer: LayerName, v: torch.Tensor) -> tuple[int, _Layer]:
         require_layer_name(layer)

@@ -165,7 +165,7 @@ def prepare_vc(
             order = state.order(layer, heads_first(operands.v))
         else:
             order = Order(group(heads_first(operands.v), clusters, iterations)[0], demean=True)
-        prepared = _quantize(operands, qk_format, order)
+        prepared = quantize(operands, qk_format, order)
     return PreparedVC(tuple(q.shape), q.dtype, operands.k.shape[1], *prepared, order.permutation)
 
 
@@ -234,9 +234,10 @@ def _require_effect(state: Any, layer: Any, v_smooth: bool, grouping: dict[str, 
         )
 
 
-def _quantize(
+def quantize(
     operands: Operands, qk_format: str, order: Order
 ) -> tuple[QuantizedRows, QuantizedRows, QuantizedValues]:
+    """Q, K and V, with K and V in this order."""
     q = heads_first(operands.q).float()
     k = heads_first(operands.k, order.permutation).float()
     v = heads_first(operands.v, order.permutation).float()
