@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "openvc/options.hpp"
 #include "openvc/tensor_view.hpp"
 #include "study/error_measure.hpp"
+#include "study/int8_form.hpp"
 #include "study/progress.hpp"
 
 // How far attention by this library is from exact attention, where the error comes from, and what
@@ -57,6 +59,7 @@ struct HeadResult {
   ErrorMeasure total;                 ///< output before it is rounded to the element type
   ErrorMeasure reference;             ///< the published reference numerics
   SourceErrors sources;
+  std::array<ErrorMeasure, kInt8Forms.size()> int8_scores{};  ///< Q and K in INT8, the rest exact
   std::vector<double> row_errors;  ///< relative L2 of every sampled query
   std::vector<BudgetErrors> budgets;
   std::vector<VariantErrors> variants;  ///< in the order of StudyResult::variants

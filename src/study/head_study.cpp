@@ -7,6 +7,7 @@
 
 #include "numerics/repair.hpp"
 #include "schedule/mask.hpp"
+#include "study/int8_scores.hpp"
 #include "study/reference_numerics.hpp"
 #include "study/tensors.hpp"
 
@@ -23,6 +24,10 @@ constexpr std::int64_t kTileRows = 32;
 constexpr double kTilePasses = 9.0;
 constexpr double kVariantPasses = 2.0;
 constexpr double kBackendSpeedup = 8.0;
+
+// Passes over the sampled rows that every study makes: its tiles, the reference numerics, INT8.
+constexpr double kPasses =
+    kTilePasses + kVariantPasses * (1.0 + static_cast<double>(kInt8Forms.size()));
 
 std::vector<float> load_rows(const TensorView& tensor, std::span<const std::int64_t> rows) {
   std::vector<float> values(rows.size() * kHeadDim);
@@ -109,7 +114,7 @@ double HeadStudy::work(std::int64_t queries, std::int64_t keys, std::int64_t row
   const auto sampled = static_cast<double>(rows);
   const double backend =
       run_backend ? kVariantPasses * static_cast<double>(queries) / kBackendSpeedup : 0.0;
-  return static_cast<double>(keys) * ((kTilePasses + kVariantPasses) * sampled + backend);
+  return static_cast<double>(keys) * (kPasses * sampled + backend);
 }
 
 double HeadStudy::variant_work(std::int64_t keys, std::int64_t rows) {
@@ -227,6 +232,9 @@ HeadResult HeadStudy::run(std::span<const double> budgets, bool run_backend) {
     result.row_errors = row_errors(emulated_, exact_);
   }
   result.reference = measure_reference();
+  for (std::size_t f = 0; f < kInt8Forms.size(); ++f) {
+    result.int8_scores[f] = measure_int8(kInt8Forms[f]);
+  }
   return result;
 }
 
@@ -257,6 +265,24 @@ ErrorMeasure HeadStudy::measure_reference() const {
     tiles[static_cast<std::size_t>(index)] =
         measure_error(reference.output(first, count), exact_tile(first, count));
     tracker_.advance(kVariantPasses * static_cast<double>(count * prepared_.problem().keys));
+  });
+  ErrorMeasure total;
+  for (const ErrorMeasure& tile : tiles) total.merge(tile);
+  return total;
+}
+
+ErrorMeasure HeadStudy::measure_int8(const Int8Form& form) const {
+  tracker_.begin("INT8 scores");
+  const Int8Head head(inputs_, rows_, form);
+  const schedule::Problem& problem = prepared_.problem();
+  std::vector<ErrorMeasure> tiles(static_cast<std::size_t>(tile_count()));
+  pool_.parallel_for(tile_count(), [&](std::int64_t index, int) {
+    const std::int64_t first = index * kTileRows;
+    const std::int64_t count = std::min(kTileRows, row_count() - first);
+    const Weights weights = softmax_weights(head.scores(first, count), problem);
+    tiles[static_cast<std::size_t>(index)] =
+        measure_error(average_values(weights, values_.data()), exact_tile(first, count));
+    tracker_.advance(kVariantPasses * static_cast<double>(count * problem.keys));
   });
   ErrorMeasure total;
   for (const ErrorMeasure& tile : tiles) total.merge(tile);

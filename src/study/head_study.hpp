@@ -40,6 +40,7 @@ class HeadStudy {
                                       std::span<const RepairSet> repairs);
   void measure_backend(HeadResult& result) const;
   [[nodiscard]] ErrorMeasure measure_reference() const;
+  [[nodiscard]] ErrorMeasure measure_int8(const Int8Form& form) const;
 
   [[nodiscard]] std::int64_t row_count() const { return static_cast<std::int64_t>(rows_.size()); }
   [[nodiscard]] std::int64_t tile_count() const;

@@ -74,6 +74,9 @@ Json summary_json(const StudyResult& study) {
   for (std::size_t s = 0; s < kSources.size(); ++s) {
     json["sources"][std::string(kSources[s].id)] = to_json(summary.sources[s], study);
   }
+  for (std::size_t f = 0; f < kInt8Forms.size(); ++f) {
+    json["int8_scores"][std::string(kInt8Forms[f].id)] = to_json(summary.int8_scores[f], study);
+  }
   json["budgets"] = Json::array();
   for (const BudgetSummary& budget : summary.budgets) {
     json["budgets"].push_back({{"budget", budget.budget}, {"error", to_json(budget.error, study)}});
@@ -101,6 +104,9 @@ Json head_json(const StudyResult& study, const HeadResult& head) {
                {"reference", to_json(head.reference)}};
   for (const Source& source : kSources) {
     json["sources"][std::string(source.id)] = to_json(head.sources.*source.measure);
+  }
+  for (std::size_t f = 0; f < kInt8Forms.size(); ++f) {
+    json["int8_scores"][std::string(kInt8Forms[f].id)] = to_json(head.int8_scores[f]);
   }
   json["budgets"] = Json::array();
   for (const BudgetErrors& budget : head.budgets) {

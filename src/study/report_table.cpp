@@ -44,6 +44,16 @@ void print_sources(Buffer& out, const StudyResult& study, const StudySummary& su
   print(out, "  {:<26}{:>10}\n\n", "softmax mass flushed", percent(summary.flushed_mass));
 }
 
+void print_int8(Buffer& out, const StudyResult& study, const StudySummary& summary) {
+  print(out, "{:<28}{:>10}  {:>10}\n", "INT8 scores, the rest exact", "RMS", "worst head");
+  for (std::size_t f = 0; f < kInt8Forms.size(); ++f) {
+    const HeadSpread& spread = summary.int8_scores[f];
+    print(out, "  {:<26}{:>10}  {:>10}  {}\n", kInt8Forms[f].label, percent(spread.rms),
+          percent(spread.worst), head_name(study, spread.worst_head));
+  }
+  print(out, "\n");
+}
+
 void print_heads(Buffer& out, const StudyResult& study) {
   print(out, "{:<18}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}   {:>14}   {}\n", "Head", "error",
         "reference", "Q and K", "V", "coding", "tail", "score error", "plan");
@@ -99,6 +109,7 @@ std::string report_table(const StudyResult& study, const ReportHeader& header) {
   if (!header.note.empty()) print(out, "Note: {}\n\n", printable(header.note));
   print_summary(out, study, summary);
   print_sources(out, study, summary);
+  print_int8(out, study, summary);
   print_heads(out, study);
   print_budgets(out, summary);
   print_variants(out, study, summary);

@@ -50,6 +50,10 @@ StudySummary summarize(const StudyResult& study) {
   summarize_plans(study, summary);
   summary.total = spread(study, [](const HeadResult& h) { return h.total.relative_l2(); });
   summary.reference = spread(study, [](const HeadResult& h) { return h.reference.relative_l2(); });
+  for (std::size_t f = 0; f < kInt8Forms.size(); ++f) {
+    summary.int8_scores[f] =
+        spread(study, [f](const HeadResult& h) { return h.int8_scores[f].relative_l2(); });
+  }
   for (std::size_t s = 0; s < kSources.size(); ++s) {
     summary.sources[s] = spread(
         study, [s](const HeadResult& h) { return (h.sources.*kSources[s].measure).relative_l2(); });

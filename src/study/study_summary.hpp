@@ -57,6 +57,7 @@ struct StudySummary {
   std::size_t heads_rotated = 0;
   double mean_extra_steps = 0.0;
   std::array<HeadSpread, kSources.size()> sources{};
+  std::array<HeadSpread, kInt8Forms.size()> int8_scores{};
   std::size_t largest_source = 0;  ///< of those in the total
   std::vector<BudgetSummary> budgets;
   std::vector<VariantSummary> variants;

@@ -94,6 +94,20 @@ TEST(ErrorStudy, ExactStagesHaveNoError) {
   EXPECT_EQ(sources.flushed_mass, 0.0);
 }
 
+TEST(ErrorStudy, Int8ScoresNeedARotationWhereChannelsStandOut) {
+  const Tensors in = generate("channel_outliers", {1, 400, 400, 1});
+  StudyOptions options = plain_options();
+  options.attention.numerics.max_extra_steps = 0;
+  options.attention.numerics.rotation = Choice::never;
+  const HeadResult head = study_of(in, options).results.front();
+  const double per_token = head.int8_scores[0].relative_l2();
+  const double blocks = head.int8_scores[1].relative_l2();
+  const double e4m3 = head.sources.query_key_rounding.relative_l2();
+  EXPECT_GT(blocks, 0.0);
+  EXPECT_LT(blocks, 0.5 * e4m3);
+  EXPECT_GT(per_token, e4m3);
+}
+
 TEST(ErrorStudy, OutputRoundingIsThatOfTheElementType) {
   const auto rounding = [](ElementType type) {
     const Tensors in = generate("gaussian", {1, 300, 300, 1}, type);

@@ -120,6 +120,12 @@ TEST(JsonReport, HasTheDocumentedFields) {
   for (const Source& source : kSources) {
     EXPECT_GE(summary.at("sources").at(std::string(source.id)).at("rms"), 0.0);
   }
+  for (const Int8Form& form : kInt8Forms) {
+    EXPECT_GT(summary.at("int8_scores").at(std::string(form.id)).at("rms"), 0.0);
+    for (const auto& head : json.at("heads")) {
+      EXPECT_GT(head.at("int8_scores").at(std::string(form.id)).at("relative_l2"), 0.0);
+    }
+  }
   EXPECT_EQ(summary.at("budgets").size(), 6u);
   EXPECT_EQ(summary.at("budgets")[1].at("budget"), 0.005);
   EXPECT_EQ(summary.at("variants").size(), example().variants.size());
@@ -156,8 +162,9 @@ TEST(Reports, ShowTheNoteInEveryForm) {
 
 TEST(TableReport, NamesEveryHeadAndSource) {
   const std::string table = report_table(example(), header());
-  for (const char* text : {"head 0", "head 2", "V rounding", "Underflow tail", "reference numerics",
-                           "0.5 %", "260 tokens x 3 heads x 128 channels, bfloat16"}) {
+  for (const char* text :
+       {"head 0", "head 2", "V rounding", "Underflow tail", "reference numerics",
+        "a scale per token", "0.5 %", "260 tokens x 3 heads x 128 channels, bfloat16"}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
 }
