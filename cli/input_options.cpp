@@ -51,8 +51,8 @@ CLI::Validator whole_number_of_64_bits() {
       "");
 }
 
-CLI::Validator positive_number() {
-  return number_validator("a number above 0", [](double x) { return std::isfinite(x) && x > 0.0; });
+CLI::Validator softmax_scale() {
+  return number_validator(fmt::format("a number from {}", kSoftmaxScaleRange), is_softmax_scale);
 }
 
 std::vector<std::string> family_names() {
@@ -199,17 +199,21 @@ void InputOptions::add_files(CLI::App& command) {
   // For a front end that converts files: messages and reports name what the user gave.
   command.add_option(std::string(kConvertedFrom), converted_from_)->expected(1, 3)->group("");
   command.add_flag("--only-check", only_check_)->group("");
-  command.add_option("--tensors", request_.prefix,
-                     "text before the names q, k and v, for files with several sets");
-  command.add_option("--q-name", request_.q, "name of the tensor Q")->capture_default_str();
-  command.add_option("--k-name", request_.k, "name of the tensor K")->capture_default_str();
-  command.add_option("--v-name", request_.v, "name of the tensor V")->capture_default_str();
-  command
-      .add_option("--layout", layout_,
-                  "order of the stored dimensions, with or without batch; from the file if absent")
+  const auto add = [this](CLI::Option* option) {
+    file_details_.push_back(option);
+    return option;
+  };
+  add(command.add_option("--tensors", request_.prefix,
+                         "text before the names q, k and v, for files with several sets"));
+  add(command.add_option("--q-name", request_.q, "name of the tensor Q"))->capture_default_str();
+  add(command.add_option("--k-name", request_.k, "name of the tensor K"))->capture_default_str();
+  add(command.add_option("--v-name", request_.v, "name of the tensor V"))->capture_default_str();
+  add(command.add_option(
+          "--layout", layout_,
+          "order of the stored dimensions, with or without batch; from the file if absent"))
       ->check(CLI::IsMember({"shd", "hsd"}));
-  command.add_flag("--uint16-as-bfloat16", request_.uint16_is_bfloat16,
-                   "read uint16 arrays of .npy files as the bits of bfloat16");
+  add(command.add_flag("--uint16-as-bfloat16", request_.uint16_is_bfloat16,
+                       "read uint16 arrays of .npy files as the bits of bfloat16"));
 }
 
 void InputOptions::add_family(CLI::App& command) {
@@ -246,17 +250,26 @@ std::vector<NamedPath> InputOptions::files() const {
   return all;
 }
 
-InputOptions::Input InputOptions::load(int threads) const {
-  if (!request_.files.empty()) {
-    for (const CLI::Option* option : family_details_) {
-      if (option->count() == 0) continue;
-      throw UsageError(
-          fmt::format("{0} describes made-up input, and --input was given; leave out {0}, or give "
-                      "--family instead of --input",
-                      option->get_name()));
-    }
-    return load_files();
+void InputOptions::require_fitting_details() const {
+  for (const CLI::Option* option : family_details_) {
+    if (request_.files.empty() || option->count() == 0) continue;
+    throw UsageError(
+        fmt::format("{0} describes made-up input, and --input was given; leave out {0}, or give "
+                    "--family instead of --input",
+                    option->get_name()));
   }
+  for (const CLI::Option* option : file_details_) {
+    if (family_.empty() || option->count() == 0) continue;
+    throw UsageError(
+        fmt::format("{0} describes files, and --family was given; leave out {0}, or give --input "
+                    "instead of --family",
+                    option->get_name()));
+  }
+}
+
+InputOptions::Input InputOptions::load(int threads) const {
+  require_fitting_details();
+  if (!request_.files.empty()) return load_files();
   if (!family_.empty()) return load_family(threads);
   throw UsageError(
       "no input: give --input FILE or --family NAME\nRun with --help for the arguments.");
@@ -313,7 +326,7 @@ void AttentionArguments::add(CLI::App& command) {
   command
       .add_option("--softmax-scale", softmax_scale_,
                   "factor of q.k; from the file, else 1/sqrt(head dimension)")
-      ->check(positive_number());
+      ->check(softmax_scale());
   add_enumeration(command, "--key-order", key_order_, "order in which key blocks are visited");
   command.add_option("--threads", threads_, "threads of the CPU; 0 takes what info tells")
       ->check(thread_count())

@@ -54,6 +54,8 @@ class InputOptions {
   [[nodiscard]] Input load(int threads) const;
 
  private:
+  /// Refuses what describes the other kind of input: it would be ignored.
+  void require_fitting_details() const;
   [[nodiscard]] Input load_files() const;
   [[nodiscard]] Input load_family(int threads) const;
   /// The capture; errors name the files that the user gave.
@@ -63,6 +65,7 @@ class InputOptions {
   std::vector<std::filesystem::path> converted_from_;
   bool only_check_ = false;
   std::vector<const CLI::Option*> family_details_;  // all that say more about --family
+  std::vector<const CLI::Option*> file_details_;    // .. and about --input
   std::string layout_;
   std::string family_;
   std::int64_t tokens_ = 4096;

@@ -88,7 +88,7 @@ typedef struct openvc_options {
   size_t size;              /* sizeof(openvc_options) */
   int32_t mask;             /* openvc_mask */
   int32_t key_order;        /* openvc_key_order */
-  float softmax_scale;      /* 0 for 1/sqrt(128) */
+  float softmax_scale;      /* 2^-126 to 2^124; 0 for 1/sqrt(128) */
   int32_t smooth_keys;      /* 0 or 1: subtract the token mean of K */
   int32_t rotation;         /* openvc_choice: rotation of Q and K */
   int32_t max_extra_steps;  /* 0, 1, 2 or 4 k-steps of residual columns per head */

@@ -33,9 +33,21 @@ enum class KeyOrder : std::uint8_t {
   return {"mid_window", "descending"};
 }
 
+/// Range of softmax_scale. Beyond it the factor 8 log2(e) softmax_scale, which is folded into Q as
+/// a binary32 number, would overflow or lose digits.
+inline constexpr float kSmallestSoftmaxScale = 0x1p-126f;
+inline constexpr float kLargestSoftmaxScale = 0x1p+124f;
+inline constexpr const char* kSoftmaxScaleRange = "2^-126 (1.2e-38) to 2^124 (2.1e+37)";
+
+/// Whether this number can be a softmax_scale; false for NaN. A double decides before it is
+/// rounded.
+[[nodiscard]] constexpr bool is_softmax_scale(double scale) noexcept {
+  return scale >= kSmallestSoftmaxScale && scale <= kLargestSoftmaxScale;
+}
+
 struct AttentionOptions {
   Mask mask = Mask::none;
-  /// Factor of q.k; 1/sqrt(D) if empty. Must be finite and > 0.
+  /// Factor of q.k within kSoftmaxScaleRange; 1/sqrt(D) if empty.
   std::optional<float> softmax_scale;
   KeyOrder key_order = KeyOrder::mid_window;
   NumericOptions numerics{};

@@ -111,6 +111,9 @@ nb::dict numerics_dict(const AttentionOptions& options) {
 void bind_options(nb::module_& module) {
   module.attr("KEY_ORDERS") = names(KeyOrder{});
   module.attr("NUMERIC_OPTIONS") = option_rows();
+  module.attr("SMALLEST_SOFTMAX_SCALE") = static_cast<double>(kSmallestSoftmaxScale);
+  module.attr("LARGEST_SOFTMAX_SCALE") = static_cast<double>(kLargestSoftmaxScale);
+  module.attr("SOFTMAX_SCALE_RANGE") = kSoftmaxScaleRange;
   nb::class_<AttentionOptions>(module, "AttentionOptions", "What an attention call computes.")
       .def(
           "__init__",

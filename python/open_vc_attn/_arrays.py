@@ -36,6 +36,7 @@ class Arrays(ABC):
     """What the package needs to know about one framework's tensors."""
 
     name: str
+    has_operators = False  # of torch's dispatcher
 
     @abstractmethod
     def dtype_name(self, array: Any) -> str:
@@ -44,6 +45,10 @@ class Arrays(ABC):
     @abstractmethod
     def device_name(self, array: Any) -> str:
         """Name of the device, such as ``cpu`` or ``cuda:1``."""
+
+    def shape_text(self, array: Any) -> str:
+        """The shape in a message."""
+        return str(list(array.shape))
 
     @abstractmethod
     def check(self, name: str, array: Any) -> None:
@@ -86,6 +91,10 @@ class Arrays(ABC):
 
     def wrap_result(self, result: Any, spec: OutputSpec) -> Any:
         """What the caller gets for memory from empty() once it is written."""
+        return result
+
+    def wrap_operator_result(self, result: Any) -> Any:
+        """What the caller gets for the result of an operator, one tensor or a pair."""
         return result
 
     def output_spec(self, array: Any) -> OutputSpec:

@@ -70,7 +70,7 @@ def attention(
         k: keys of q's batch, heads, element type and device; their number may differ from q's.
         v: values, of k's shape.
         causal: query i sees the keys j <= i + Skv - Sq (aligned to the bottom right).
-        softmax_scale: factor of the scores, finite and > 0; 1/sqrt(128) by default.
+        softmax_scale: factor of the scores, 2**-126 to 2**124; 1/sqrt(128) by default.
         return_lse: also return the log-sum-exp of the scores.
         key_order: order in which key blocks are visited; it moves a few bits of the result.
         numerics: where the error budget goes: a Numerics, or a mapping of the fields to change.
@@ -93,11 +93,12 @@ def attention(
     if not can_skip_dispatcher:
         arrays, q, k, v = check_operands(q, k, v)
     require_bool("return_lse", return_lse)
-    if arrays.name == "torch" and not can_skip_dispatcher:
+    if arrays.has_operators and not can_skip_dispatcher:
         from . import _torch_op
 
         if _torch_op.AVAILABLE:
-            return _torch_op.call(q, k, v, causal, softmax_scale, return_lse, key_order, numerics)
+            out = _torch_op.call(q, k, v, causal, softmax_scale, return_lse, key_order, numerics)
+            return arrays.wrap_operator_result(out)
     options = native_options(causal, softmax_scale, key_order, numerics)
     out, lse = run_attention(arrays, q, k, v, options, return_lse)
     return (out, lse) if return_lse else out

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from . import _safetensors
-from ._capture_file import is_softmax_scale
 from ._checks import require_bool
+from ._options import SCALES, is_softmax_scale
 from ._warnings import warn_user
 
 _FORMAT = "open_vc_attn capture 1"
@@ -59,6 +59,7 @@ class Recording:
         self._calls = 0
         self._calls_before = self._files_before = 0  # this run
         self._path: list[str] = []
+        self._warned_of_dropout = False
         self._cleanup: ExitStack | None = None
 
     def next_step(self) -> None:
@@ -93,7 +94,7 @@ class Recording:
         """
         import torch
 
-        from ._torch_state import unreadable
+        from ._sdpa_hook import operand_obstacle, untraced
 
         for name, x in (("q", q), ("k", k), ("v", v)):
             if not isinstance(x, torch.Tensor):
@@ -101,9 +102,10 @@ class Recording:
                     f"{name}: {type(x).__name__}; expected a torch tensor. "
                     f"Use torch.as_tensor({name})."
                 )
-            obstacle = unreadable(x)
-            if obstacle is not None:
-                raise ValueError(obstacle.text(name))
+        obstacle = operand_obstacle(q=q, k=k, v=v)
+        if obstacle is not None:
+            raise obstacle
+        _check_shapes(q, k, v)
         require_bool("causal", causal)
         require_bool("masked", masked)
         if softmax_scale is not None:
@@ -114,10 +116,11 @@ class Recording:
                 )
             if not is_softmax_scale(float(softmax_scale)):
                 raise ValueError(
-                    f"softmax_scale: {softmax_scale!r}; expected a finite number > 0 in float32. "
+                    f"softmax_scale: {softmax_scale!r}; expected a number from {SCALES}. "
                     "Use None for 1/sqrt(D)."
                 )
-        self._see(q, k, v, causal=causal, softmax_scale=softmax_scale, masked=masked)
+        with untraced():
+            self._see(q, k, v, causal=causal, softmax_scale=softmax_scale, masked=masked)
 
     def _see(
         self,
@@ -128,6 +131,7 @@ class Recording:
         causal: bool,
         softmax_scale: float | None,
         masked: bool,
+        dropout: float = 0.0,
         obstacle: str = "",
     ) -> None:
         """Counts a call, and records it if it is selected and nothing stands against it."""
@@ -164,9 +168,21 @@ class Recording:
         }
         tensors = {name: self._stored_form(x) for name, x in (("q", q), ("k", k), ("v", v))}
         metadata["layout"] = "SHD" if tensors["q"].dim() == 3 else "BSHD"
+        if dropout:
+            metadata["note"] = f"recorded without the dropout_p={dropout} of the call"
+            self._warn_of_dropout(where, dropout)
         path = self._out / f"step{self._step:03d}_layer{layer:03d}.safetensors"
         _safetensors.save(path, tensors, metadata, overwrite=False)
         self.files.append(path)
+
+    def _warn_of_dropout(self, where: str, dropout: float) -> None:
+        if self._warned_of_dropout:
+            return
+        self._warned_of_dropout = True
+        warn_user(
+            f"{where} is recorded without its dropout_p={dropout}, like others that follow: "
+            "attention() has no dropout; call eval() of the model before to record what it infers"
+        )
 
     def __enter__(self) -> Recording:
         if self._cleanup is not None:
@@ -284,10 +300,11 @@ def capture(
     uses other attention functions can call ``recording.record(q, k, v)``. Compiled modules run
     uncompiled meanwhile.
 
-    Masks are not stored, only noted. A call with is_causal and fewer or more queries than keys is
+    Masks and dropout are not stored, only noted, with a warning for dropout. A call with is_causal and fewer or more queries than keys is
     left out with a warning: torch lets the first query see the first key alone, attention() the
-    last query see all. So is one with a scale that is not above 0, and one whose tensors have no
-    numbers in memory (fake and meta tensors, wrappers of torch.func, nested and distributed ones).
+    last query see all. So is one with a scale or an
+    element type that attention() does not take, and one whose tensors have no numbers in memory
+    (fake and meta tensors, wrappers of torch.func, nested and distributed ones).
     A recording of nothing warns, too.
 
     No file is ever overwritten: `out` must not hold files of another recording, finished or
@@ -338,6 +355,16 @@ def capture(
         with recording:
             recording.result = module(*args, **kwargs)
     return recording
+
+
+def _check_shapes(q: Any, k: Any, v: Any) -> None:
+    """Refuses what load_capture() or attention() could not make a call of."""
+    if q.dim() == k.dim() == v.dim() and k.shape == v.shape and q.shape[-1] == k.shape[-1]:
+        return
+    raise ValueError(
+        f"q, k, v: shapes {', '.join(str([*x.shape]) for x in (q, k, v))}; expected [B, H, S, D], k "
+        "and v of one shape, q of their rank and D. Give all three the same axes."
+    )
 
 
 def _indices(name: str, values: Collection[int] | None) -> frozenset[int] | None:

@@ -10,6 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from . import _safetensors
+from ._options import SCALES, is_softmax_scale
 
 _NAMES = "qkv"
 _ELEMENT_TYPES = ("BF16", "F16", "F32")
@@ -98,8 +99,8 @@ def load_capture(path: str | os.PathLike[str]) -> Capture:
     scale = said["softmax_scale"]
     if scale is not None and not (_NUMBER.fullmatch(scale) and is_softmax_scale(float(scale))):
         raise ValueError(
-            f"{path}: found softmax_scale {scale!r}; expected a number above 0 that float32 holds. "
-            "Correct it in the file."
+            f"{path}: found softmax_scale {scale!r}; expected a number from {SCALES}. Correct it in "
+            "the file."
         )
     q, k, v = (tensors[name].torch() for name in _NAMES)
     if not _HEADS_AFTER_TOKENS[layout]:
@@ -113,11 +114,6 @@ def load_capture(path: str | os.PathLike[str]) -> Capture:
         metadata=metadata,
         masked=masked,
     )
-
-
-def is_softmax_scale(value: float) -> bool:
-    """Whether attention takes this scale, which it holds in binary32: finite there and above 0."""
-    return 0.0 < ctypes.c_float(value).value < math.inf
 
 
 def _check_tensor(path: str | os.PathLike[str], name: str, tensor: Any) -> None:

@@ -47,7 +47,8 @@ def as_real(name: str, value: Any) -> float:
     """`value` as a float; booleans and strings are not numbers."""
     if isinstance(value, float):
         return float(value)
-    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+    # float() asks the class, and so can compilers of torch.
+    if isinstance(value, (bool, str, bytes)) or not hasattr(type(value), "__float__"):
         raise TypeError(f"{name}: {type(value).__name__}; expected a number. Pass a float.")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):

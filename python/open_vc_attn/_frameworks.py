@@ -25,12 +25,27 @@ def arrays_of(name: str, array: Any) -> Arrays:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.ndarray):
         return NUMPY
-    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+    # Compilers know the attributes of classes better than those of objects.
+    if _speaks_dlpack(type(array) if is_compiling() else array):
+        if is_compiling():
+            from ._torch_support import leave_trace
+
+            leave_trace(name, type(array).__name__)
         return DLPACK
     raise TypeError(
         f"{name}: {type(array).__name__}; expected a torch tensor, a numpy array or another DLPack "
         f"array of layout {LAYOUT}. Convert it, with numpy.asarray({name}, numpy.float32) for example."
     )
+
+
+def _speaks_dlpack(array: Any) -> bool:
+    return hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__")
+
+
+def is_compiling() -> bool:
+    """Whether torch traces this call for a compiler."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "compiler") and torch.compiler.is_compiling()
 
 
 def check_operands(q: Any, k: Any, v: Any, *, use: bool = True) -> tuple[Arrays, Any, Any, Any]:
@@ -49,29 +64,38 @@ def check_operands(q: Any, k: Any, v: Any, *, use: bool = True) -> tuple[Arrays,
             f"q, k, v: arrays of {', '.join(framework.name for framework in frameworks)}; expected "
             "one framework. Convert them to the one that the output should have."
         )
+    if arrays is NUMPY and is_compiling():
+        from ._torch_arrays import TRACED_NUMPY
+
+        arrays = TRACED_NUMPY
     q, k, v = arrays.operands(q, k, v, use)
     named = (("q", q), ("k", k), ("v", v))
     for name, array in named:
         arrays.check(name, array)
-    ranks = [len(array.shape) for _, array in named]
+    require_agreement(arrays, q, k, v)
+    return arrays, q, k, v
+
+
+def require_agreement(arrays: Arrays, q: Any, k: Any, v: Any) -> None:
+    """Refuses operands that differ in rank, element type or device."""
+    ranks = [len(array.shape) for array in (q, k, v)]
     if ranks[0] not in RANKS or _differ(ranks):
         raise ValueError(
-            f"q, k, v: shapes {', '.join(str(list(array.shape)) for _, array in named)}; expected "
+            f"q, k, v: shapes {', '.join([arrays.shape_text(x) for x in (q, k, v)])}; expected "
             f"the layout {LAYOUT}, the same for all three. Reshape them, and transpose if heads "
             "come before the sequence."
         )
-    dtypes = [arrays.dtype_name(array) for _, array in named]
+    dtypes = [arrays.dtype_name(array) for array in (q, k, v)]
     if _differ(dtypes):
         raise TypeError(
             f"q, k, v: element types {', '.join(dtypes)}; expected one for all three. "
             "Convert them to the one that the output should have."
         )
-    devices = [arrays.device_name(array) for _, array in named]
+    devices = [arrays.device_name(array) for array in (q, k, v)]
     if _differ(devices):
         raise ValueError(
             f"q, k, v: devices {', '.join(devices)}; expected one for all three. Move them."
         )
-    return arrays, q, k, v
 
 
 def _differ(values: list[Any]) -> bool:

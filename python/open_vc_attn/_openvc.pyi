@@ -10,6 +10,9 @@ version: str
 MAX_THREADS: int
 KEY_ORDERS: tuple[str, ...]
 NUMERIC_OPTIONS: tuple[dict[str, Any], ...]
+SMALLEST_SOFTMAX_SCALE: float
+LARGEST_SOFTMAX_SCALE: float
+SOFTMAX_SCALE_RANGE: str
 
 class ElementType(enum.Enum):
     bfloat16 = ...

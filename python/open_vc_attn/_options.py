@@ -12,9 +12,10 @@ from ._checks import as_real, require_one_of
 
 KeyOrder = Literal["mid_window", "descending"]
 
-SMALLEST_SCALE = 2.0**-149
-LARGEST_SCALE = (2.0 - 2.0**-23) * 2.0**127
-_SCALES = f"{SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}"
+# Names of this module: compilers look into no extension.
+_SMALLEST_SCALE = _openvc.SMALLEST_SOFTMAX_SCALE
+_LARGEST_SCALE = _openvc.LARGEST_SOFTMAX_SCALE
+SCALES = _openvc.SOFTMAX_SCALE_RANGE
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,26 @@ class Support:
         return self.supported
 
 
+def is_softmax_scale(value: float) -> bool:
+    """Whether attention takes this number as its scale."""
+    # Comparisons alone: compilers can make them conditions on a scale that changes between calls.
+    return _SMALLEST_SCALE <= value <= _LARGEST_SCALE
+
+
 def as_softmax_scale(scale: Any) -> float | None:
     """The scale as a float, or None for the default 1/sqrt(head dimension)."""
     if scale is None:
         return None
     value = as_real("softmax_scale", scale)
-    # Comparisons alone: compilers can make them conditions on a scale that changes between calls.
-    if SMALLEST_SCALE <= value <= LARGEST_SCALE:
+    if is_softmax_scale(value):
         return value
     if not 0 < value < math.inf:
         raise ValueError(
             f"softmax_scale: {value}; expected a finite number > 0. Leave it out for 1/sqrt(D)."
         )
     raise ValueError(
-        f"softmax_scale: {value}; expected {_SCALES}, the range "
-        "of single precision. Leave it out for 1/sqrt(D)."
+        f"softmax_scale: {value}; expected {SCALES}, where its product with 8 log2(e) keeps the "
+        "digits of single precision. Leave it out for 1/sqrt(D)."
     )
 
 

@@ -17,6 +17,7 @@ import errno
 import json
 import math
 import os
+import stat
 import struct
 import sys
 import tempfile
@@ -211,10 +212,7 @@ def write_atomically(path: Path, chunks: list[Any], *, overwrite: bool = True) -
         with os.fdopen(descriptor, "wb") as file:
             for chunk in chunks:
                 file.write(chunk)
-        # mkstemp makes files private; give this one what an ordinary open() would.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
+        _give_permissions(temporary, path)
         if overwrite:
             os.replace(temporary, path)
         else:
@@ -222,6 +220,31 @@ def write_atomically(path: Path, chunks: list[Any], *, overwrite: bool = True) -
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _give_permissions(temporary: str, path: Path) -> None:
+    """Those of the file that is replaced, else what an ordinary open() gives: mkstemp makes files
+    private."""
+    try:
+        replaced = os.stat(path)
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        return
+    mode = stat.S_IMODE(replaced.st_mode) & 0o777
+    owners = ((replaced.st_uid, replaced.st_gid), (-1, replaced.st_gid))
+    if not any(_chown(temporary, *owner) for owner in owners):
+        mode &= ~stat.S_IRWXG  # of another group
+    os.chmod(temporary, mode)
+
+
+def _chown(path: str, user: int, group: int) -> bool:
+    try:
+        os.chown(path, user, group)
+    except OSError:
+        return False
+    return True
 
 
 def _move_to_free_path(temporary: str, path: Path) -> None:

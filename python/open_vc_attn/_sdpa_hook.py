@@ -7,8 +7,8 @@ nothing global is patched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -16,11 +16,13 @@ import torch
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from ._capture_file import is_softmax_scale
+from ._options import SCALES, is_softmax_scale
 from ._torch_state import unreadable
 
 _HEAD_AXIS = -3
 _SEQUENCE_AXIS = -2
+_LEAST_RANK = 2  # [S, D]
+_STORED_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class SdpaHook(TorchFunctionMode):
@@ -54,24 +56,29 @@ class SdpaHook(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> None:
-        obstacle = _unreadable(q=query, k=key, v=value)
-        if obstacle:
+        with untraced():
+            obstacle = operand_obstacle(q=query, k=key, v=value)
+            if obstacle:
+                self._pass_on(
+                    query,
+                    key,
+                    value,
+                    causal=False,
+                    softmax_scale=None,
+                    masked=False,
+                    obstacle=str(obstacle),
+                )
+                return
+            if enable_gqa:
+                key, value = (_with_heads_of(query, x) for x in (key, value))
             self._pass_on(
-                query, key, value, causal=False, softmax_scale=None, masked=False, obstacle=obstacle
+                *_broadcast(query, key, value),
+                causal=bool(is_causal),
+                softmax_scale=scale,
+                masked=attn_mask is not None,
+                dropout=float(dropout_p),
+                obstacle=_obstacle(query, key, is_causal, scale),
             )
-            return
-        if enable_gqa:
-            groups = query.shape[_HEAD_AXIS] // key.shape[_HEAD_AXIS]
-            key, value = (x.repeat_interleave(groups, _HEAD_AXIS) for x in (key, value))
-        self._pass_on(
-            query,
-            key,
-            value,
-            causal=bool(is_causal),
-            softmax_scale=scale,
-            masked=attn_mask is not None,
-            obstacle=_obstacle(query, key, is_causal, scale),
-        )
 
 
 def _without_handling(func: FunctionType) -> FunctionType:
@@ -92,13 +99,57 @@ def _nothing(*_: Any) -> bool:
 _mha = _without_handling(multi_head_attention_forward)
 
 
-def _unreadable(**tensors: Any) -> str:
-    """Why the numbers of one of the tensors cannot be stored; empty if all can."""
+def operand_obstacle(**tensors: Any) -> Exception | None:
+    """Why the numbers of the tensors cannot become a file that load_capture() reads."""
     for name, tensor in tensors.items():
         obstacle = unreadable(tensor)
         if obstacle is not None:
-            return obstacle.text(name)
-    return ""
+            return ValueError(obstacle.text(name))
+        if tensor.dtype not in _STORED_TYPES:
+            return TypeError(
+                f"{name}: element type {tensor.dtype}; expected {', '.join(map(str, _STORED_TYPES))}, "
+                f"which attention reads. Use {name}.to(torch.float32), or run the model in one of them."
+            )
+        if tensor.dim() < _LEAST_RANK:
+            return ValueError(
+                f"{name}: shape {[*tensor.shape]}; expected [B, H, S, D], with at least the last "
+                f"two. Use {name}.unsqueeze(0) for what is missing."
+            )
+    types = [str(tensor.dtype) for tensor in tensors.values()]
+    if len({*types}) > 1:
+        return TypeError(
+            f"{', '.join(tensors)}: element types {', '.join(types)}; expected one for all three. "
+            "Convert them to one type."
+        )
+    return None
+
+
+def _with_heads_of(query: Any, x: Any) -> Any:
+    """Keys or values with their heads repeated for the queries of a group."""
+    if min(x.dim(), query.dim()) < -_HEAD_AXIS or not x.shape[_HEAD_AXIS]:
+        return x  # torch refuses the call
+    return x.repeat_interleave(query.shape[_HEAD_AXIS] // x.shape[_HEAD_AXIS], _HEAD_AXIS)
+
+
+def _broadcast(*tensors: Any) -> tuple[Any, ...]:
+    """Tensors with the axes before [S, D] that they have together, as torch computes them."""
+    try:
+        outer = torch.broadcast_shapes(*[x.shape[:_SEQUENCE_AXIS] for x in tensors])
+    except RuntimeError:  # torch refuses the call
+        return tensors
+    return tuple([x.expand(*outer, *x.shape[_SEQUENCE_AXIS:]) for x in tensors])
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """While it lasts, torch.jit.trace does not see what is done: sizes are ints, and what recording
+    a call does to its tensors is no part of the model."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
 
 
 def _obstacle(query: Any, key: Any, is_causal: bool, scale: float | None) -> str:
@@ -111,7 +162,7 @@ def _obstacle(query: Any, key: Any, is_causal: bool, scale: float | None) -> str
             "the first query and key, attention() with the last"
         )
     if scale is not None and not is_softmax_scale(float(scale)):
-        return f"scale={scale!r} is not above 0 and finite in float32"
+        return f"scale={scale!r} is not within {SCALES}"
     return ""
 
 

@@ -60,12 +60,17 @@ class TorchArrays(Arrays):
     """torch.Tensor on the CPU or a CUDA device, in any strides."""
 
     name = "torch"
+    has_operators = True
 
     def dtype_name(self, array: Any) -> str:
         return _NAMES.get(array.dtype) or str(array.dtype)
 
     def device_name(self, array: Any) -> str:
         return str(array.device)
+
+    def shape_text(self, array: Any) -> str:
+        # Compilers cannot write the sizes that they do not know.
+        return f"of {array.dim()} axes" if torch.compiler.is_compiling() else str([*array.shape])
 
     def output_spec(self, array: Any) -> OutputSpec:
         return OutputSpec(self.dtype_name(array), array.device)
@@ -78,11 +83,15 @@ class TorchArrays(Arrays):
             raise NotImplementedError(
                 f"{name}: device {array.device}; expected cpu or cuda. Use {name}.cpu()."
             )
-        if _NAMES.get(array.dtype) not in ELEMENTS:
-            raise unsupported_dtype(name, str(array.dtype), f"Use {name}.to(torch.bfloat16)")
+        self.check_element_type(name, array)
         differentiated = derivative(array)
         if differentiated is not None:
             raise ValueError(differentiated.text(name))
+
+    def check_element_type(self, name: str, array: Any) -> None:
+        """Refuses what the library does not read."""
+        if array.dtype not in _ELEMENTS:
+            raise unsupported_dtype(name, str(array.dtype), f"Use {name}.to(torch.bfloat16)")
 
     def can_skip_dispatcher(self, q: Any, k: Any, v: Any) -> bool:
         # Compilers trace only as far as the next line.
@@ -198,4 +207,20 @@ def _call_untraced(function: Callable[..., Any], *args: Any) -> Any:
 if hasattr(torch, "compiler"):  # torch 2.1
     _call_untraced = torch.compiler.disable(_call_untraced)
 
+
+class TracedNumpyArrays(TorchArrays):
+    """NumPy arrays in a compiled function, where they are tensors to the compiler."""
+
+    name = "numpy"
+
+    def operands(self, q: Any, k: Any, v: Any, use: bool) -> tuple[Any, Any, Any]:
+        return torch.from_numpy(q), torch.from_numpy(k), torch.from_numpy(v)
+
+    def wrap_operator_result(self, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple([part.numpy() for part in result])
+        return result.numpy()
+
+
 TORCH = TorchArrays()
+TRACED_NUMPY = TracedNumpyArrays()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ._call import lse_shape, run_attention
+from ._frameworks import require_agreement
 from ._native_options import cached_options, call_options
 from ._numerics import NumericsLike, schema_arguments
 from ._torch_arrays import TORCH
@@ -54,11 +55,20 @@ def call(
     return operator(q, k, v, *call_options(causal, softmax_scale, key_order, numerics))
 
 
+def _require_operands(q: Any, k: Any, v: Any) -> None:
+    """What attention() has checked, for those who call an operator themselves."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        TORCH.check_element_type(name, tensor)
+    require_agreement(TORCH, q, k, v)
+
+
 def _attention(q: Any, k: Any, v: Any, *options: Any) -> Any:
+    _require_operands(q, k, v)
     return run_attention(TORCH, q, k, v, cached_options(*options), False)[0]
 
 
 def _attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any]:
+    _require_operands(q, k, v)
     return run_attention(TORCH, q, k, v, cached_options(*options), True)
 
 
@@ -74,6 +84,7 @@ def _fake_attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any
 
 def _check_sizes(q: Any, k: Any, v: Any) -> None:
     """Refuses at once what the call would refuse. A trace may be for another machine's devices."""
+    _require_operands(q, k, v)
     refusal = size_refusal(q, k, v)
     if refusal:
         raise ValueError(refusal)
@@ -141,6 +152,44 @@ def _with_scale_number(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _batching_rule(operator: Any, fake: Callable[..., Any]) -> Callable[..., Any]:
+    """What vmap does: one call for each item.
+
+    torch would do the same by itself, but for a warning, and an error where there are no items.
+    """
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        def item(index: int) -> list[Any]:
+            return [
+                x if dim is None else x.select(dim, index)
+                for x, dim in zip(args, in_dims, strict=True)
+            ]
+
+        results = [operator(*item(i)) for i in range(info.batch_size)]
+        if results:
+            stacked = [torch.stack(parts) for parts in zip(*map(_as_tuple, results), strict=True)]
+        else:
+            one = _as_tuple(fake(*map(_without_axis, args, in_dims)))
+            stacked = [x.new_empty((0, *x.shape), device=args[0].device) for x in one]
+        return (tuple(stacked), (0, 0)) if len(stacked) > 1 else (stacked[0], 0)
+
+    return rule
+
+
+def _without_axis(value: Any, axis: int | None) -> Any:
+    """An argument of one item where there is none: its sizes without memory."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape = [*value.shape]
+    if axis is not None:
+        del shape[axis]
+    return value.new_empty(shape, device="meta")
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
 def _register() -> torch.library.Library:
     library = torch.library.Library(_NAMESPACE, "DEF")
     # Inductor must not choose another layout of the inputs: the channel axis has to stay
@@ -161,6 +210,9 @@ def _register() -> torch.library.Library:
             torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=library)
             operator = getattr(torch.ops.open_vc_attn, name).default
             library.impl(name, _autograd_kernel(operator), "Autograd", with_keyset=True)
+            if hasattr(torch.library, "register_vmap"):  # torch 2.5
+                rule = _batching_rule(operator, fake)
+                torch.library.register_vmap(f"{_NAMESPACE}::{name}", rule, lib=library)
     return library
 
 

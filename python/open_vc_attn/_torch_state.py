@@ -71,6 +71,8 @@ def _requires_grad(tensor: Any) -> bool:
 
 def _has_tangent(tensor: Any) -> bool:
     """Whether a tensor is a dual number of forward_ad or torch.func.jvp, under any wrappers."""
+    if torch.compiler.is_compiling():
+        return forward_ad._current_level >= 0 and _may_have_traced_tangent(tensor)
     if forward_ad._current_level < 0 or not torch._C._is_fwd_grad_enabled():
         return False
     while True:
@@ -81,6 +83,14 @@ def _has_tangent(tensor: Any) -> bool:
         if not _functorch.is_functorch_wrapped_tensor(tensor):
             return False
         tensor = _functorch.get_unwrapped(tensor)
+
+
+def _may_have_traced_tangent(tensor: Any) -> bool:
+    """The same as far as a compiler's trace tells it: what is wrapped stays hidden there."""
+    try:
+        return forward_ad.unpack_dual(tensor).tangent is not None
+    except RuntimeError:  # a batched tensor
+        return True
 
 
 def unusual_kind(tensor: Any) -> Obstacle | None:

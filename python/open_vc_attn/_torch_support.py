@@ -12,12 +12,18 @@ from typing import Any
 import torch
 
 from . import _openvc
-from ._arrays import ELEMENTS, HEAD_DIM
+from ._arrays import ELEMENTS, HEAD_DIM, LAYOUT
 from ._native_options import cached_options, call_options
 
 # Stands for the address of a tensor that has none; aligned for every element type.
 _PLACEHOLDER_ADDRESS = 4096
 _DEFAULT_OPTIONS = call_options(False, None, "mid_window", None)
+
+_DO_NOT_FIT = (
+    "q, k, v: shapes or strides that do not fit, some of them known when it runs alone; expected "
+    f"{LAYOUT}, contiguous channels, k and v of one shape, q of their batch and heads. Print the "
+    "shapes before the compiled function."
+)
 
 Operand = tuple[str, str, int, tuple[int, ...], tuple[int, ...]]
 """Element type, kind of device, its index, shape and strides."""
@@ -83,9 +89,15 @@ def traced_support(q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> Any:
     """An answer that holds for all sizes that a trace stands for.
 
     The comparisons of sizes become conditions of the trace. Where they hold, the numbers of tokens,
-    heads and batch items do not matter, and stay free.
+    heads and batch items do not matter, and stay free. Sizes that are known when it runs alone, as
+    those of x[mask], count as fitting where they may.
     """
-    describe = _smallest if _fit(q, k, v) else operand
+    if _fit(q, k, v):
+        describe = _smallest
+    elif _has_unknown_sizes(q, k, v):
+        return False, _DO_NOT_FIT
+    else:
+        describe = operand
     return _ask(*[describe(x) for x in (q, k, v)], constant_options(options))
 
 
@@ -93,27 +105,59 @@ def size_refusal(q: Any, k: Any, v: Any) -> str:
     """Why a call would be refused on any device for its shapes and strides; empty if it is not."""
     describe = operand
     if has_symbols(q, k, v):
-        # Loaded wherever there are symbols, and slow to import elsewhere.
-        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
-        try:
-            if _fit(q, k, v):
-                describe = _smallest
-        except GuardOnDataDependentSymNode:
-            return ""  # sizes that no trace can know: the kernel looks at them
+        if _fit(q, k, v):
+            describe = _smallest
+        elif _has_unknown_sizes(q, k, v):
+            return _DO_NOT_FIT
     on_cpu = [(dtype, "cpu", 0, *sizes) for dtype, _, _, *sizes in map(describe, (q, k, v))]
     return str(support_by_shape(*on_cpu, _DEFAULT_OPTIONS)[1])
 
 
+@torch.compiler.assume_constant_result
+def _must_trace_all() -> bool:
+    """Whether a compiler takes the whole function or raises: fullgraph=True, torch.export."""
+    try:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        translator = InstructionTranslator.current_tx()
+        return bool(translator.one_graph or translator.error_on_graph_break)
+    except Exception:  # no compiler is at work, or one of another version
+        return False
+
+
+def leave_trace(name: str, kind: str) -> None:
+    """Hands what no compiler can look into back to Python, or refuses it where that is not wanted."""
+    if _must_trace_all():
+        raise TypeError(
+            f"{name}: {kind}, which compilers of torch cannot look into; expected a torch tensor or "
+            f"a numpy array. Use torch.from_dlpack({name}) before the compiled function."
+        )
+    torch._dynamo.graph_break()
+
+
 def _fit(q: Any, k: Any, v: Any) -> bool:
-    """Whether shapes and strides of three tensors are such that their other sizes do not matter."""
+    """Whether shapes and strides of three tensors of one rank are such that their other sizes do
+    not matter. What no trace can know is no reason against it: the kernel looks at it."""
+    # Loaded wherever there are symbols, and slow to import elsewhere.
+    from torch.fx.experimental import symbolic_shapes
+
+    holds = getattr(symbolic_shapes, "guard_or_true", bool)
+    batch_and_heads = [*range(q.dim() - 3), -2]
     return (
-        all([size >= 1 for x in (q, k, v) for size in x.shape])
-        and all([x.shape[-1] == HEAD_DIM and x.stride()[-1] == 1 for x in (q, k, v)])
-        and q.shape[:-3] == k.shape[:-3]
-        and q.shape[-2] == k.shape[-2]
-        and k.shape == v.shape
+        all([holds(size >= 1) for x in (q, k, v) for size in x.shape])
+        and all([holds(x.shape[-1] == HEAD_DIM) for x in (q, k, v)])
+        and all([holds(x.stride()[-1] == 1) for x in (q, k, v)])
+        and all([holds(q.shape[axis] == k.shape[axis]) for axis in batch_and_heads])
+        and all([holds(a == b) for a, b in zip(k.shape, v.shape, strict=True)])
     )
+
+
+def _has_unknown_sizes(q: Any, k: Any, v: Any) -> bool:
+    """Whether a trace has sizes that depend on the numbers of other tensors."""
+    from torch.fx.experimental import symbolic_shapes
+
+    depends = getattr(symbolic_shapes, "has_free_unbacked_symbols", None)
+    return depends is not None and any([depends(x) for x in (q, k, v)])
 
 
 def has_symbols(*tensors: Any) -> bool:

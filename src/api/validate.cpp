@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -264,10 +265,18 @@ MaybeRefusal validate_inputs(const TensorView& q, const TensorView& k, const Ten
   return validate_sizes(q, k);
 }
 
+static_assert(numerics::query_gain(kLargestSoftmaxScale) <= std::numeric_limits<float>::max());
+static_assert(numerics::query_gain(kSmallestSoftmaxScale) >= std::numeric_limits<float>::min());
+
 MaybeRefusal validate_softmax_scale(std::optional<float> scale) {
-  if (!scale || (std::isfinite(*scale) && *scale > 0.0f)) return {};
-  return invalid_value("softmax_scale: " + number_text(*scale) +
-                       "; expected a finite number > 0. Leave it out for 1/sqrt(D).");
+  if (!scale || is_softmax_scale(*scale)) return {};
+  const bool is_positive = std::isfinite(*scale) && *scale > 0.0f;
+  const std::string expected =
+      is_positive ? std::string(kSoftmaxScaleRange) +
+                        ", where its product with 8 log2(e) keeps the digits of single precision"
+                  : "a finite number > 0";
+  return invalid_value("softmax_scale: " + number_text(*scale) + "; expected " + expected +
+                       ". Leave it out for 1/sqrt(D).");
 }
 
 namespace {

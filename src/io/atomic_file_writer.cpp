@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -42,6 +43,28 @@ std::filesystem::path temporary_path(const std::filesystem::path& target) {
   return name;
 }
 
+constexpr mode_t kNewFile = 0666;      // less the user's umask: what every program gives
+constexpr mode_t kPrivateFile = 0600;  // until it has the permissions of the file that it replaces
+constexpr mode_t kPermissions = S_IRWXU | S_IRWXG | S_IRWXO;
+
+std::optional<struct stat> status_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return status;
+}
+
+/// Lets those read and write a file who could read and write the one that it replaces. Where the
+/// system refuses, as file systems without owners do, fewer can.
+void take_permissions(int file, const struct stat& replaced) {
+  constexpr auto kSameOwner = static_cast<uid_t>(-1);
+  mode_t mode = replaced.st_mode & kPermissions;
+  if (::fchown(file, replaced.st_uid, replaced.st_gid) != 0 &&
+      ::fchown(file, kSameOwner, replaced.st_gid) != 0) {
+    mode &= ~static_cast<mode_t>(S_IRWXG);  // of another group
+  }
+  static_cast<void>(::fchmod(file, mode));
+}
+
 /// Paths of unfinished files, null where a place is free. A handler of signals may neither allocate
 /// nor lock; files beyond these places are left behind by a signal.
 constexpr std::size_t kUnfinishedFiles = 64;
@@ -70,17 +93,18 @@ void remove_unfinished_files() noexcept {
 }
 
 AtomicFileWriter::AtomicFileWriter(const std::filesystem::path& path)
-    : target_(writable_target(path)),
-      temporary_(temporary_path(target_)),
-      // O_EXCL: never write into a file that somebody else put there, nor through a link.
-      // Mode 0666 less the user's umask is what every program gives to a new file.
-      file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+    : target_(writable_target(path)), temporary_(temporary_path(target_)), file_(-1) {
+  const std::optional<struct stat> replaced = status_of(target_);
+  // O_EXCL: never write into a file that somebody else put there, nor through a link.
+  file_ = FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                                replaced ? kPrivateFile : kNewFile));
   if (!file_.is_open()) {
     const int error_number = errno;
     throw_system_failure(FileErrorReason::cannot_write, target_, "create a file beside it",
                          error_number);
   }
   unfinished_.remember(temporary_.c_str());
+  if (replaced) take_permissions(file_.get(), *replaced);
 }
 
 AtomicFileWriter::~AtomicFileWriter() {

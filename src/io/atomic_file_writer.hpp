@@ -35,7 +35,8 @@ void remove_unfinished_files() noexcept;
 ///
 /// The bytes go to a new file in the same folder, which commit() renames to `path`; without a
 /// commit the destructor removes it. A process that has the old file mapped keeps the old content.
-/// A symbolic link at `path` stays, and the file that it points to is replaced.
+/// A symbolic link at `path` stays, and the file that it points to is replaced. The permissions of
+/// a file that is replaced stay, and its owner where the system allows it.
 class AtomicFileWriter {
  public:
   explicit AtomicFileWriter(const std::filesystem::path& path);

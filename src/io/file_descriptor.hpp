@@ -15,7 +15,10 @@ class FileDescriptor {
       : descriptor_(std::exchange(other.descriptor_, -1)) {}
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(FileDescriptor&&) = delete;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
   ~FileDescriptor() {
     if (is_open()) ::close(descriptor_);
   }

@@ -20,11 +20,22 @@ struct Found {
 
 bool is_npy(const std::filesystem::path& path) { return path.extension() == ".npy"; }
 
-/// The tensor of that name in the first file that has it.
+/// The tensor of that name in the one file that has it.
 Found find_tensor(const std::vector<io::TensorFile>& files, const std::string& name) {
+  Found found{nullptr, nullptr};
   for (const io::TensorFile& file : files) {
-    if (const io::TensorEntry* entry = file.find(name)) return {&file, entry};
+    const io::TensorEntry* entry = file.find(name);
+    if (entry == nullptr) continue;
+    if (found.file != nullptr) {
+      throw Error(ErrorCode::invalid_value,
+                  found.file->path().string() + ", " + file.path().string() + ": found tensor " +
+                      io::quote_for_message(name) +
+                      " in both; expected it in one of the files. Leave out the file that is not "
+                      "meant, or name another tensor with --q-name, --k-name or --v-name.");
+    }
+    found = {&file, entry};
   }
+  if (found.file != nullptr) return found;
   if (std::ranges::all_of(files, [](const io::TensorFile& file) { return is_npy(file.path()); })) {
     throw Error(ErrorCode::invalid_value,
                 files.front().path().string() + (files.size() == 1 ? "" : ", ..") + ": found " +
@@ -44,6 +55,16 @@ std::vector<Found> find_all(const CaptureRequest& request,
   for (const io::TensorFile& file : files) all_npy = all_npy && is_npy(file.path());
   if (all_npy) {
     // Such a file holds one tensor, which has no name of its own.
+    const CaptureRequest unnamed;
+    if (!request.prefix.empty() || request.q != unnamed.q || request.k != unnamed.k ||
+        request.v != unnamed.v) {
+      throw Error(
+          ErrorCode::invalid_value,
+          files.front().path().string() +
+              ", ..: found three .npy files, whose tensors have no names; expected no names "
+              "to look for. Leave out --tensors, --q-name, --k-name and --v-name, and give "
+              "the files in the order q, k, v.");
+    }
     for (const io::TensorFile& file : files) found.push_back({&file, &file.entries().front()});
     return found;
   }
@@ -51,6 +72,43 @@ std::vector<Found> find_all(const CaptureRequest& request,
     found.push_back(find_tensor(files, request.prefix + *name));
   }
   return found;
+}
+
+/// Every file must be there for something: a tensor, or what it says about the call.
+void require_use_of_each(const std::vector<io::TensorFile>& files, const std::vector<Found>& found,
+                         const CaptureRequest& request) {
+  for (const io::TensorFile& file : files) {
+    if (std::ranges::any_of(found, [&](const Found& x) { return x.file == &file; })) continue;
+    if (says_something(file, request)) continue;
+    throw io::FileError(
+        io::FileErrorReason::no_such_tensor, file.path(),
+        {.found = "none of the tensors, which the other files hold, and nothing about the call",
+         .expected = "a file that holds a part of the input",
+         .advice = "Leave it out."});
+  }
+}
+
+/// The files of a request, opened as it says.
+std::vector<io::TensorFile> open_files(const CaptureRequest& request) {
+  std::vector<io::TensorFile> files;
+  files.reserve(request.files.size());
+  for (const std::filesystem::path& path : request.files) {
+    files.push_back(
+        io::TensorFile::open(path, {.npy = {.uint16_is_bfloat16 = request.uint16_is_bfloat16}}));
+  }
+  const auto is_read_otherwise = [](const io::TensorFile& file) {
+    const io::TensorFile plain = io::TensorFile::open(file.path());
+    return !std::ranges::equal(file.entries(), plain.entries(), {}, &io::TensorEntry::type,
+                               &io::TensorEntry::type);
+  };
+  if (request.uint16_is_bfloat16 && std::ranges::none_of(files, is_read_otherwise)) {
+    throw Error(ErrorCode::invalid_value,
+                "--uint16-as-bfloat16: found no .npy file of uint16 among " +
+                    files.front().path().string() + (files.size() == 1 ? "" : ", ..") +
+                    "; expected one, the only kind of file whose bfloat16 has no name. Leave the "
+                    "flag out.");
+  }
+  return files;
 }
 
 std::string conversion_advice(const io::TensorFile& file, const io::TensorEntry& entry) {
@@ -105,13 +163,9 @@ Capture load_capture(const CaptureRequest& request) {
     throw Error(ErrorCode::invalid_value,
                 "files: found none; expected one to three. Give the files of q, k and v.");
   }
-  std::vector<io::TensorFile> files;
-  files.reserve(request.files.size());
-  for (const std::filesystem::path& path : request.files) {
-    files.push_back(
-        io::TensorFile::open(path, {.npy = {.uint16_is_bfloat16 = request.uint16_is_bfloat16}}));
-  }
+  const std::vector<io::TensorFile> files = open_files(request);
   const std::vector<Found> found = find_all(request, files);
+  require_use_of_each(files, found, request);
   Capture capture;
   for (const io::TensorFile& file : files) {
     // The first file that has a key keeps it: what the others say may only be free text.

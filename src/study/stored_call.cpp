@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "io/file_error.hpp"
+#include "openvc/options.hpp"
 #include "study/tensors.hpp"
 
 namespace openvc::study {
@@ -174,12 +174,11 @@ float read_scale(const Statement& statement) {
   double scale = 0.0;
   const char* end = statement.text.data() + statement.text.size();
   const auto [rest, failure] = std::from_chars(statement.text.data(), end, scale);
-  const auto stored = static_cast<float>(scale);
-  if (failure != std::errc() || rest != end || !std::isfinite(stored) || !(stored > 0.0f)) {
-    refuse(statement, "a number above 0 that float32 holds",
+  if (failure != std::errc() || rest != end || !is_softmax_scale(scale)) {
+    refuse(statement, "a number from " + std::string(kSoftmaxScaleRange),
            "Correct it in the file; --softmax-scale sets the scale of a file that has none.");
   }
-  return stored;
+  return static_cast<float>(scale);
 }
 
 bool read_flag(const Statement& statement) {
@@ -221,6 +220,16 @@ void refuse_foreign_parameters(const std::vector<io::TensorFile>& files,
 }
 
 }  // namespace
+
+bool says_something(const io::TensorFile& file, const CaptureRequest& request) {
+  const bool is_npy = file.path().extension() == ".npy";
+  for (const char* name : {"softmax_scale", "causal", "masked", "layout"}) {
+    for (const std::string& key : {request.prefix + name, std::string(name)}) {
+      if (file.metadata().contains(key) || (!is_npy && file.find(key) != nullptr)) return true;
+    }
+  }
+  return false;
+}
 
 StoredCall stored_call(const std::vector<io::TensorFile>& files, const CaptureRequest& request) {
   refuse_foreign_parameters(files, request);

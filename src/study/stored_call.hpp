@@ -17,6 +17,9 @@ struct StoredCall {
   std::optional<StoredLayout> layout;
 };
 
+/// Whether a file says anything about it.
+[[nodiscard]] bool says_something(const io::TensorFile& file, const CaptureRequest& request);
+
 /// Collects it from metadata entries and from tensors of one element, by the names of the members
 /// above, with `request.prefix` before them or without: what the prefix marks counts more.
 ///

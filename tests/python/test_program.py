@@ -40,7 +40,7 @@ def capture(tmp_path):
         (["run", "--family", "gaussian", "--seed", "1e3"], "'1e3' is not a whole number from 0"),
         (["error", "--family", "gaussian", "--seed", "18446744073709551616"], "2^64 - 1"),
         (["run", "--family", "gaussian", "--budget", "nan"], "0 <= x < 1"),
-        (["run", "--family", "gaussian", "--softmax-scale=-1"], "not a number above 0"),
+        (["run", "--family", "gaussian", "--softmax-scale=-1"], "not a number from 2^-126"),
         (["run", "--family", "gaussian", "--max-extra-steps", "3"], "--max-extra-steps"),
         (["run", "--family", "gaussian", "--nope"], "--nope"),
         (["run", "--family", "gaussian", "-o", ""], "--output: '' is not the path of a file"),

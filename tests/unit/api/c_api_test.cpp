@@ -246,6 +246,8 @@ TEST_F(CInterface, EveryFunctionChecksEveryOption) {
       {"key_order: -1", [](openvc_options& o) { o.key_order = -1; }},
       {"softmax_scale: nan", [&](openvc_options& o) { o.softmax_scale = nan; }},
       {"softmax_scale: -1", [](openvc_options& o) { o.softmax_scale = -1.0f; }},
+      {"expected 2^-126", [](openvc_options& o) { o.softmax_scale = 1e-40f; }},
+      {"expected 2^-126", [](openvc_options& o) { o.softmax_scale = 1e38f; }},
       {"max_extra_steps: 3", [](openvc_options& o) { o.max_extra_steps = 3; }},
       {"threads: -1", [](openvc_options& o) { o.threads = -1; }},
       {"threads: 4097", [](openvc_options& o) { o.threads = 4097; }},

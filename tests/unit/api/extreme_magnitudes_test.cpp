@@ -208,7 +208,7 @@ TEST(ExtremeLogSumExp, SumsOfTheMeanThatLeaveBinary32OnTheWay) {
   Random random(4);
   in.k.fill([&](auto...) { return 1e15f * (10.0f + random.normal()); });
   in.v.fill_normal(3);
-  for (const float scale : {1e-44f, 1e-40f, 1e-36f, 1e-30f, 1e-20f, 1e-5f}) {
+  for (const float scale : {kSmallestSoftmaxScale, 1e-36f, 1e-30f, 1e-20f, 1e-5f}) {
     SCOPED_TRACE(scale);
     expect_close(in, scaled(scale));
   }
@@ -273,7 +273,8 @@ void fill_extreme(TestTensor& tensor, Random& random) {
 }
 
 TEST(ExtremeMagnitudes, FiniteInputsNeverGiveNan) {
-  constexpr float kScales[] = {0x1p-149f, 0x1p-126f, 1e-20f, 0.0883883461f, 1.0f, 1e20f, 0x1p127f};
+  constexpr float kScales[] = {kSmallestSoftmaxScale, 1e-30f, 1e-20f, 0.0883883461f, 1.0f, 1e20f,
+                               kLargestSoftmaxScale};
   constexpr ElementType kTypes[] = {ElementType::float32, ElementType::bfloat16,
                                     ElementType::float16};
   Random random(11);

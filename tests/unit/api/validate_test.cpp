@@ -268,6 +268,21 @@ TEST(ValidateOptions, RefusesScales) {
   }
 }
 
+TEST(ValidateOptions, RefusesScalesWhoseGainLosesDigits) {
+  const auto with_scale = [](float scale) {
+    return options_with([&](AttentionOptions& o) { o.softmax_scale = scale; });
+  };
+  const float below = std::nextafter(kSmallestSoftmaxScale, 0.0f);
+  const float above = std::nextafter(kLargestSoftmaxScale, 1e38f);
+  for (const float scale : {0x1p-149f, 1e-44f, 1e-40f, below, above, 2.95e37f, 3.4e38f}) {
+    expect_refusal(with_scale(scale), ErrorCode::invalid_value,
+                   {"softmax_scale: ", kSoftmaxScaleRange, "single precision"});
+  }
+  for (const float scale : {kSmallestSoftmaxScale, 1e-37f, 1.0f, 2e37f, kLargestSoftmaxScale}) {
+    EXPECT_FALSE(with_scale(scale)) << scale;
+  }
+}
+
 TEST(ValidateOptions, RefusesUnknownEnumerators) {
   expect_refusal(options_with([](AttentionOptions& o) { o.mask = static_cast<Mask>(2); }),
                  ErrorCode::invalid_value, {"mask: 2 is unknown", "causal (1)"});

@@ -170,6 +170,15 @@ TEST_F(CaptureTest, TensorsOfOneNumberSayWhatMetadataSay) {
           .masked);
 }
 
+TEST_F(CaptureTest, ScalesThatAttentionDoesNotTakeAreRefused) {
+  for (const char* scale : {"0", "-0.1", "nan", "inf", "1e-50", "1e-40", "1e38", "1e50", "1e999",
+                            "0x1p-3", "", "0.1 "}) {
+    EXPECT_THAT(refusal({.files = {write("", {3, 2, 4}, {{"softmax_scale", scale}})}}),
+                HasSubstr("expected a number from 2^-126"))
+        << scale;
+  }
+}
+
 TEST_F(CaptureTest, TensorsThatSayNothingClearAreRefused) {
   using io::StoredType;
   const auto refused = [&](const std::filesystem::path& path) {
@@ -180,7 +189,7 @@ TEST_F(CaptureTest, TensorsThatSayNothingClearAreRefused) {
   EXPECT_THAT(refused(write_with<float>("softmax_scale", StoredType::float32, {}, {0})),
               HasSubstr("expected a tensor of one number"));
   EXPECT_THAT(refused(write_with<float>("softmax_scale", StoredType::float32, {-1}, {})),
-              HasSubstr("softmax_scale = '-1'; expected a number above 0"));
+              HasSubstr("softmax_scale = '-1'; expected a number from 2^-126"));
   EXPECT_THAT(refused(write_with<std::uint8_t>("causal", StoredType::uint8, {2}, {})),
               HasSubstr("causal = '2'; expected true or false"));
   EXPECT_THAT(refused(write_with<float>("softmax_scale", StoredType::float32, {0.5f}, {},
@@ -234,6 +243,56 @@ TEST_F(CaptureTest, ThreeNpyFilesInOrder) {
   EXPECT_EQ(element(capture.v.view(), 0, 0, 0), 200.0f);
 }
 
+TEST_F(CaptureTest, ThreeNpyFilesHaveNoNamesToAskFor) {
+  const std::filesystem::path path = folder_ / "q.npy";
+  io::testing::write_npy(path, stored("x", {3, 2, 4}, 0.0f).entry);
+  const std::vector<std::filesystem::path> three(3, path);
+  for (const CaptureRequest& request :
+       {CaptureRequest{.files = three, .prefix = "a."}, CaptureRequest{.files = three, .q = "x"},
+        CaptureRequest{.files = three, .k = "x"}, CaptureRequest{.files = three, .v = "x"}}) {
+    EXPECT_THAT(refusal(request), HasSubstr("whose tensors have no names"));
+  }
+}
+
+TEST_F(CaptureTest, ATensorThatTwoFilesHoldIsRefused) {
+  const auto file = [&](const std::string& file_name, const std::vector<std::string>& names) {
+    const Stored x = stored("q", {3, 2, 4}, 0.0f);
+    std::vector<io::TensorEntry> entries(names.size(), x.entry);
+    for (std::size_t i = 0; i < names.size(); ++i) entries[i].name = names[i];
+    io::write_safetensors(folder_ / file_name, entries);
+    return folder_ / file_name;
+  };
+  const auto all = file("all.safetensors", {"q", "k", "v"});
+  const auto other = file("other.safetensors", {"q", "k", "v"});
+  const auto query = file("query.safetensors", {"q"});
+  const auto rest = file("rest.safetensors", {"k", "v", "x"});
+  const auto value = file("value.safetensors", {"v"});
+  using Files = std::vector<std::filesystem::path>;
+  for (const Files& files : {Files{all, other}, Files{all, query}, Files{query, all},
+                             Files{query, rest, value}, Files{all, all}}) {
+    EXPECT_THAT(refusal({.files = files}),
+                testing::AllOf(HasSubstr(files.front().filename().string()), HasSubstr("in both")));
+  }
+  EXPECT_THAT(refusal({.files = {query, rest, value}}),
+              testing::AllOf(HasSubstr("rest.safetensors, "), HasSubstr("value.safetensors: found "
+                                                                        "tensor 'v' in both")));
+  EXPECT_EQ(load_capture({.files = {query, rest}}).v.shape[1], 3);
+  EXPECT_EQ(load_capture({.files = {rest, value}, .q = "x", .v = "x"}).v.shape[1], 3);
+}
+
+TEST_F(CaptureTest, AFileThatIsOfNoUseIsRefused) {
+  const auto file = [&](const std::string& name, const io::Metadata& metadata) {
+    const Stored x = stored("other", {3, 2, 4}, 0.0f);
+    io::write_safetensors(folder_ / name, std::span(&x.entry, 1), metadata);
+    return folder_ / name;
+  };
+  const auto all = write("", {3, 2, 4});
+  EXPECT_THAT(refusal({.files = {all, file("b", {{"model", "m"}})}}),
+              testing::AllOf(HasSubstr("/b: found none"), HasSubstr("Leave it out")));
+  EXPECT_EQ(load_capture({.files = {all, file("c", {{"softmax_scale", "0.5"}})}}).softmax_scale,
+            0.5f);
+}
+
 TEST_F(CaptureTest, FewerNpyFilesAreRefused) {
   const std::filesystem::path path = folder_ / "q.npy";
   io::testing::write_npy(path, stored("x", {3, 2, 4}, 0.0f).entry);
@@ -251,6 +310,19 @@ TEST_F(CaptureTest, Uint16ArraysNameTheirOption) {
                                 .shape = {1, 2, 4},
                                 .bytes = std::as_bytes(std::span(bits))});
   EXPECT_THAT(refusal({.files = {path, path, path}}), HasSubstr("--uint16-as-bfloat16"));
+  const CaptureRequest read{.files = {path, path, path}, .uint16_is_bfloat16 = true};
+  EXPECT_EQ(load_capture(read).q.type, ElementType::bfloat16);
+}
+
+TEST_F(CaptureTest, Uint16AsBfloat16IsRefusedWhereNothingIsUint16) {
+  const std::filesystem::path path = folder_ / "floats.npy";
+  io::testing::write_npy(path, stored("x", {3, 2, 4}, 0.0f).entry);
+  using Files = std::vector<std::filesystem::path>;
+  for (const Files& files : {Files{write("", {3, 2, 4})}, Files{path, path, path}}) {
+    EXPECT_THAT(refusal({.files = files, .uint16_is_bfloat16 = true}),
+                testing::AllOf(HasSubstr("--uint16-as-bfloat16: found no .npy file of uint16"),
+                               HasSubstr(files.front().filename().string())));
+  }
 }
 
 TEST_F(CaptureTest, OtherRanksAndTypesAreRefused) {
