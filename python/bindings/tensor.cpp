@@ -189,7 +189,7 @@ void bind_tensor(nb::module_& module) {
              nb::arg("device"), nb::arg("device_index"), nb::arg("shape"), nb::arg("strides"),
              "A view of memory that the caller keeps alive while the view is in use.");
   module.def(
-      "tensor_from_dlpack", &tensor_from_dlpack, nb::arg("name"), nb::arg("capsule"),
+      "tensor_from_dlpack", &tensor_from_dlpack, nb::arg("name"), nb::arg("capsule").none(),
       nb::arg("take"),
       "A view of the CPU memory of a capsule from __dlpack__(). `take`: the view owns it, and "
       "the capsule is used up.");

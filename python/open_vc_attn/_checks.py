@@ -11,7 +11,7 @@ from typing import Any
 def require_bool(name: str, value: Any) -> bool:
     """`value` if it is a bool."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name}: {shown(value)}; expected True or False. Pass one of them.")
+        raise TypeError(f"{name}: {shown(value)}; expected True or False. Pass bool({name}).")
     return value
 
 
@@ -69,4 +69,6 @@ def shown(value: Any) -> str:
     their text may be long, raise, or be nothing that a compiler can trace."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
-    return type(value).__name__
+    kind = type(value)
+    # NumPy's bool has the name of Python's.
+    return f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__

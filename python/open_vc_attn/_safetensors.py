@@ -202,10 +202,17 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[st
 def write_atomically(path: Path, chunks: list[Any], *, overwrite: bool = True) -> None:
     """Writes a file beside `path` and moves it there, so that no reader sees half of it.
 
+    A link stays one: what it leads to is replaced.
+
     Raises:
         FileExistsError: without `overwrite`, if `path` exists.
         OSError: the file cannot be written; nothing is left behind.
     """
+    if overwrite and path.is_symlink():
+        path = path.resolve()
+    if overwrite and path.exists() and not path.is_file():
+        # To replace a device would break the machine.
+        raise OSError(errno.EINVAL, "found a folder, pipe or device; expected a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -2,6 +2,7 @@
 """Arrays of frameworks that the package does not know, through DLPack."""
 
 import gc
+import re
 import sys
 import types
 
@@ -287,3 +288,19 @@ def test_refusals():
     with pytest.raises(TypeError, match="arrays of DLPack, numpy, DLPack; expected one framework"):
         attention(Foreign(q), k, Foreign(v))
     assert "one framework" in is_supported(Foreign(q), k, Foreign(v)).reason
+
+
+@pytest.mark.parametrize("answer", [None, 0, "capsule", object(), b"", [1]])
+def test_answers_that_are_no_capsule(answer):
+    class Answers:
+        def __dlpack__(self, **_):
+            return answer
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    array = Answers()
+    words = f"q: __dlpack__() gave {type(answer).__name__}; expected a DLPack capsule"
+    with pytest.raises(TypeError, match=re.escape(words)):
+        attention(array, array, array)
+    assert words in is_supported(array, array, array).reason

@@ -176,3 +176,29 @@ def test_permissions_of_a_new_file_follow_the_mask(tmp_path, writer):
             assert mode_of(path) == 0o666 & ~mask
     finally:
         os.umask(before)
+
+
+def test_a_link_stays_one(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to("target")
+    by_package(link)
+    assert link.is_symlink() and target.read_bytes() != b"old" and mode_of(target) == 0o600
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(OSError, match="expected a file"):
+            by_package(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_quality_refuses_outputs_that_are_no_files(tmp_path, option, torch, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    made = ["quality", "--model", str(tmp_path), "--frames", str(tmp_path / "frames")]
+    assert cli.run([*made, option, str(tmp_path / "pipe")]) != 0
+    assert f"{option}: {tmp_path / 'pipe'}; expected a file" in capsys.readouterr().err

@@ -253,3 +253,12 @@ def test_numerics_keep_numbers_of_their_own():
     assert numerics.score_error_target == 0.25
     assert isinstance(numerics.score_error_target, float)
     attention(Q, K, V, numerics=numerics)
+
+
+@pytest.mark.parametrize("value", [numpy.bool_(True), numpy.array(True), 1, None, "True"])
+def test_flags_are_bools(value):
+    with pytest.raises(TypeError, match=r"causal: .*; expected True or False. Pass bool\(causal\)"):
+        attention(Q, K, V, causal=value)
+    if isinstance(value, numpy.bool_):
+        with pytest.raises(TypeError, match=r"causal: numpy\.bool"):
+            attention(Q, K, V, causal=value)

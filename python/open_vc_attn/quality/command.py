@@ -177,7 +177,7 @@ def _require_outputs(arguments: argparse.Namespace) -> None:
         if text is None:
             continue
         path = Path(text)
-        if not path.parent.is_dir() or path.is_dir():
+        if not path.parent.is_dir() or (path.exists() and not path.is_file()):
             raise ValueError(f"{option}: {text}; expected a file in a folder that exists")
         for other, used in taken.items():
             if path.absolute() == used.absolute() or (
