@@ -20,12 +20,23 @@ struct Found {
 
 bool is_npy(const std::filesystem::path& path) { return path.extension() == ".npy"; }
 
+[[noreturn]] void refuse_npy_count(const std::vector<io::TensorFile>& files) {
+  throw Error(ErrorCode::invalid_value,
+              files.front().path().string() + (files.size() == 1 ? "" : ", ..") + ": found " +
+                  std::to_string(files.size()) + " .npy file" + (files.size() == 1 ? "" : "s") +
+                  "; expected three, in the order q, k, v. Such a file holds one tensor: give "
+                  "one for each of Q, K and V.");
+}
+
 /// The tensor of that name in the one file that has it.
 Found find_tensor(const std::vector<io::TensorFile>& files, const std::string& name) {
   Found found{nullptr, nullptr};
+  const bool all_npy =
+      std::ranges::all_of(files, [](const io::TensorFile& file) { return is_npy(file.path()); });
   for (const io::TensorFile& file : files) {
     const io::TensorEntry* entry = file.find(name);
     if (entry == nullptr) continue;
+    if (found.file != nullptr && all_npy) refuse_npy_count(files);
     if (found.file != nullptr) {
       throw Error(ErrorCode::invalid_value,
                   found.file->path().string() + ", " + file.path().string() + ": found tensor " +
@@ -36,13 +47,7 @@ Found find_tensor(const std::vector<io::TensorFile>& files, const std::string& n
     found = {&file, entry};
   }
   if (found.file != nullptr) return found;
-  if (std::ranges::all_of(files, [](const io::TensorFile& file) { return is_npy(file.path()); })) {
-    throw Error(ErrorCode::invalid_value,
-                files.front().path().string() + (files.size() == 1 ? "" : ", ..") + ": found " +
-                    std::to_string(files.size()) + " .npy file" + (files.size() == 1 ? "" : "s") +
-                    "; expected three, in the order q, k, v. Such a file holds one tensor: give "
-                    "one for each of Q, K and V.");
-  }
+  if (all_npy) refuse_npy_count(files);
   // The last file's message lists the names that it has.
   return {&files.back(), &files.back().at(name)};
 }
