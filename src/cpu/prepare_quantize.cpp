@@ -179,7 +179,10 @@ void BlockWriter::write_value_block(std::int64_t head, std::int64_t block, int c
   clear_padding(tile.codes, count, kHeadDim);
   std::uint8_t* packed = bytes(layout_.value_block_at(head, block));
   pack_value_codes(tile.codes, packed);
-  write_ones_rows(counted, layout_.format.ones_rows, packed + kHeadDim * numerics::kKeyBlock);
+  std::fill_n(packed + kHeadDim * numerics::kKeyBlock,
+              numerics::kValueColumns * numerics::kKeyBlock, std::uint8_t{0});
+  write_ones_rows(counted, layout_.format.ones_rows,
+                  packed + layout_.ones_row() * numerics::kKeyBlock);
 }
 
 void BlockWriter::write_values(std::int64_t head, std::int64_t key_block,

@@ -29,7 +29,7 @@ class PreparedSections {
   [[nodiscard]] const std::uint8_t* key_columns(int step, std::int64_t bh, std::int64_t key) const {
     return codes(view_.layout.key_columns_at(step, bh, key));
   }
-  /// kHeadDim rows of kKeyBlock codes, then the rows of ones.
+  /// kHeadDim rows of kKeyBlock codes, those of residual columns, then the rows of ones.
   [[nodiscard]] const std::uint8_t* value_block(std::int64_t bh, std::int64_t key_block) const {
     return codes(view_.layout.value_block_at(bh, key_block));
   }
@@ -41,6 +41,10 @@ class PreparedSections {
   /// Columns of the contraction of Q and K.
   [[nodiscard]] int columns(std::int64_t bh) const {
     return numerics::kHeadDim + head_rule(bh).extra_steps * numerics::kColumnsPerStep;
+  }
+  /// Terms of the basis of V: bfloat16 (kBasisTerms, axis, channel).
+  [[nodiscard]] const std::uint16_t* value_basis(std::int64_t bh) const {
+    return reinterpret_cast<const std::uint16_t*>(view_.data + view_.layout.value_basis_at(bh));
   }
   [[nodiscard]] const float* value_scales(std::int64_t bh) const {
     return floats(view_.layout.value_scales_at(bh));

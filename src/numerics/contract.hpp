@@ -49,6 +49,7 @@ struct Contract {
   std::int64_t narrow_max_keys;  ///< and most keys of such a head
 
   // V.
+  int value_columns;     ///< residual columns of V: its strongest axes, where it is coded on axes
   float min_spread;      ///< below it a channel counts as constant
   float min_mean_share;  ///< a mean below this share of the largest magnitude stays
 
@@ -95,6 +96,8 @@ inline constexpr Contract kContractV2{
     .narrow_score_limit = 512.0f,
     .narrow_max_keys = std::int64_t{1} << 24,
 
+    // What an N of 136 leaves beside 128 channels and the row of ones.
+    .value_columns = 7,
     .min_spread = 0x1p-110f,
     .min_mean_share = 1.0f / 16.0f,
 
@@ -117,6 +120,7 @@ inline constexpr int kKeyBlock = kContract.key_block;
 inline constexpr int kQueryBlock = kContract.query_block;
 inline constexpr int kMidWindowBlocks = kContract.mid_window_blocks;
 inline constexpr int kColumnsPerStep = kContract.columns_per_step;
+inline constexpr int kValueColumns = kContract.value_columns;
 inline constexpr int kMaxExtraSteps = kContract.max_extra_steps;
 
 /// A residual channel takes two columns, q_lo x k_hi and q_hi x k_lo.

@@ -16,11 +16,14 @@ namespace openvc::schedule {
 /// Sections start at multiples of this many bytes: what tensor maps and 16-byte accesses need.
 inline constexpr std::size_t kSectionAlignment = 256;
 
+/// An element of a basis is the sum of so many bfloat16 numbers, which tensor cores multiply.
+inline constexpr int kBasisTerms = 2;
+
 /// What a kernel wants of the packed tensors besides the contract. Never changes a result.
 struct PackedFormat {
   /// Prepared Q has a multiple of so many rows per head.
   int query_tile = 0;
-  /// Rows of a block of packed V behind its channels: the code of 1 in the slots of keys that count
+  /// Rows of a block of packed V behind its channels and residual columns: the code of 1 in the slots of keys that count
   /// in the softmax denominator, 0 in those of padding and of repair rows. A tensor-core kernel
   /// multiplies the probabilities with these rows as well and finds the row sums in its
   /// accumulators; padding and repair rows stay outside them without a special case. All of them
@@ -36,6 +39,10 @@ struct PackedFormat {
 /// Residual columns of steps beyond HeadRule::extra_steps have no meaning: a preparation need not
 /// write them and nothing reads them.
 ///
+/// A block of packed V holds a row of codes for each channel (or axis, where HeadRule tells so), one
+/// for each of the kValueColumns strongest axes with what their rounding left, in the same scale
+/// (zeros in heads without axes), and the rows of ones.
+///
 /// Padding rows of K are copies of the last row of their block that is none: a kernel that does not
 /// mask them finds no score that the block does not have anyhow, so padding cannot raise its
 /// largest. Padding rows of Q and padding slots of V are zero.
@@ -48,6 +55,7 @@ struct PreparedLayout {
   std::size_t head_rules = 0;        // HeadRule [bh]
   std::size_t value_scales = 0;      // float [bh][head_dim]
   std::size_t value_means = 0;       // float [bh][head_dim]
+  std::size_t value_bases = 0;       // bfloat16 [bh][kBasisTerms][axis][channel], HeadRule tells
   std::size_t smoothing_shifts = 0;  // float [bh][queries], only with log-sum-exp
   std::size_t bytes = 0;             // size of the block
 
@@ -59,7 +67,13 @@ struct PreparedLayout {
   PackedFormat format{};
 
   /// Rows of a block of packed V.
-  [[nodiscard]] OPENVC_HD constexpr int value_rows() const { return head_dim + format.ones_rows; }
+  [[nodiscard]] OPENVC_HD constexpr int value_rows() const {
+    return ones_row() + format.ones_rows;
+  }
+  /// The first row of ones.
+  [[nodiscard]] OPENVC_HD constexpr int ones_row() const {
+    return head_dim + numerics::kValueColumns;
+  }
   /// Bytes of a block of packed V, which is contiguous so that one bulk copy can fetch it.
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_block_bytes() const {
     return static_cast<std::size_t>(value_rows()) * numerics::kKeyBlock;
@@ -90,7 +104,7 @@ struct PreparedLayout {
     return value_codes + static_cast<std::size_t>(bh * (key_rows / numerics::kKeyBlock) + block) *
                              value_block_bytes();
   }
-  /// One element of packed V; `row` is a channel or head_dim + a row of ones, `key` a row of
+  /// One element of packed V; `row` is a channel, head_dim + a residual column, or a row of ones, `key` a row of
   /// prepared K.
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_code_at(std::int64_t bh, int row,
                                                               std::int64_t key) const {
@@ -100,6 +114,13 @@ struct PreparedLayout {
   }
   [[nodiscard]] OPENVC_HD constexpr std::size_t head_rule_at(std::int64_t bh) const {
     return head_rules + static_cast<std::size_t>(bh) * sizeof(numerics::HeadRule);
+  }
+  [[nodiscard]] OPENVC_HD constexpr std::size_t value_basis_bytes() const {
+    return std::size_t{kBasisTerms} * sizeof(std::uint16_t) *
+           static_cast<std::size_t>(head_dim * head_dim);
+  }
+  [[nodiscard]] OPENVC_HD constexpr std::size_t value_basis_at(std::int64_t bh) const {
+    return value_bases + static_cast<std::size_t>(bh) * value_basis_bytes();
   }
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_scales_at(std::int64_t bh) const {
     return value_scales + static_cast<std::size_t>(bh * head_dim) * sizeof(float);
@@ -145,6 +166,7 @@ OPENVC_HD constexpr PreparedLayout prepared_layout(const Problem& p, int max_ext
   layout.head_rules = place(bh * sizeof(numerics::HeadRule));
   layout.value_scales = place(bh * channels * sizeof(float));
   layout.value_means = place(bh * channels * sizeof(float));
+  layout.value_bases = place(bh * layout.value_basis_bytes());
   layout.smoothing_shifts =
       place(with_log_sum_exp ? bh * static_cast<std::size_t>(p.queries) * sizeof(float) : 0);
   layout.bytes = end;

@@ -163,8 +163,11 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
     const int unit = index % kChannelUnits ^ (channel / kChunkChannels % kChannelUnits);
     out[index] = *reinterpret_cast<const uint4*>(shared[channel][unit]);
   }
-  for (int i = static_cast<int>(threadIdx.x); i < ones_rows * kChannelUnits; i += kTileThreads) {
-    out[kCodeUnits + i] = ones_unit(i % kChannelUnits, counted);
+  constexpr int kColumnUnits = numerics::kValueColumns * kChannelUnits;
+  for (int i = static_cast<int>(threadIdx.x); i < kColumnUnits + ones_rows * kChannelUnits;
+       i += kTileThreads) {
+    out[kCodeUnits + i] =
+        i < kColumnUnits ? uint4{} : ones_unit(i % kChannelUnits, counted);
   }
 }
 

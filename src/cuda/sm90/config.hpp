@@ -54,9 +54,12 @@ inline constexpr int kRowsPerBlock = kConsumerWarpgroups * kRowsPerWarpgroup;
 inline constexpr int kStepBytes = numerics::kColumnsPerStep;          // one k-step of a product
 inline constexpr int kScoreSteps = numerics::kHeadDim / kStepBytes;   // k-steps of Q K^T
 inline constexpr int kValueSteps = numerics::kKeyBlock / kStepBytes;  // k-steps of P V
-/// Rows of ones behind the channels of V: eight, the granularity of a product's N dimension.
-inline constexpr int kOnesRows = 8;
-inline constexpr int kValueRows = numerics::kHeadDim + kOnesRows;  // N of P V
+/// Behind the channels of V come its residual columns and one row of ones: eight, the granularity of
+/// a product's N dimension.
+inline constexpr int kOnesRows = 1;
+inline constexpr int kValueRows =
+    numerics::kHeadDim + numerics::kValueColumns + kOnesRows;  // N of P V
+static_assert(kValueRows % 8 == 0);
 inline constexpr int kSharedMemoryLimit = 232'448;  // bytes a block can opt in to on sm_90
 
 /// What a kernel is compiled for. Kernels are templates over a type whose kValue is one of these.

@@ -7,7 +7,7 @@
 namespace openvc::cuda::sm90 {
 
 /// What the kernel reads: clusters of two blocks of 128 query rows, and a product of N = 136.
-inline constexpr schedule::PackedFormat kPackedFormat{.query_tile = 256, .ones_rows = 8};
+inline constexpr schedule::PackedFormat kPackedFormat{.query_tile = 256, .ones_rows = 1};
 
 /// Queues FP8 attention of prepared inputs on a stream of the output's device, one of compute
 /// capability 9.0.

@@ -33,7 +33,7 @@ struct alignas(kTileAlignment) Storage {
   using Tile = std::conditional_t<kWithColumns, TileWithColumns, PlainTile>;
 
   struct alignas(kTileAlignment) ValueTile {
-    std::uint8_t codes[kValueRows * numerics::kKeyBlock];  // channels, then ones rows
+    std::uint8_t codes[kValueRows * numerics::kKeyBlock];  // PreparedLayout
   };
 
   /// The code of V, for the output. Comes with the Q tile.
