@@ -42,6 +42,7 @@ BACKENDS = (
     "cuda/sm*/launch.hpp",
     "cuda/prepare/*.hpp",
     "cuda/check/*.hpp",
+    "cuda/output/*.hpp",
     "cuda/host/*.hpp",
 )
 RULES = {
@@ -55,6 +56,7 @@ RULES = {
     "src/cuda/host": Rule(("cuda/ptx/*", "schedule/*", "numerics/*", *VOCABULARY), (*CUDA, *POSIX)),
     "src/cuda/prepare": KERNEL,
     "src/cuda/check": KERNEL,
+    "src/cuda/output": KERNEL,
     "src/api": Rule((*BACKENDS, "schedule/*", "numerics/*", "openvc/*"), (*POSIX, "nlohmann/*")),
     "src/study": Rule(
         ("cpu/*.hpp", "io/*", "schedule/*", "numerics/*", "openvc/*"),

@@ -91,6 +91,13 @@ inline constexpr std::tuple kNumericOptions{
         .documentation = "Remove the token mean of every channel of V before rounding and add it "
                          "back to the output.",
     },
+    NumericOption<Choice>{
+        .name = "value_axes",
+        .field = &NumericOptions::value_axes,
+        .documentation = "Code V on the principal axes of its head, with residual columns for the "
+                         "seven strongest. Costs 0.5 % of a long call; calls with fewer than 4,096 "
+                         "keys do without.",
+    },
     NumericOption<ValueScale>{
         .name = "value_scale",
         .field = &NumericOptions::value_scale,

@@ -30,6 +30,7 @@ struct NumericOptions {
   int max_extra_steps = 2;
   float score_error_target = 0.32f;
   bool smooth_values = true;
+  Choice value_axes = Choice::automatic;
   ValueScale value_scale = ValueScale::per_channel;
 };
 

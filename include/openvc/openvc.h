@@ -93,7 +93,7 @@ typedef struct openvc_options {
   int32_t rotation;         /* openvc_choice: rotation of Q and K */
   int32_t max_extra_steps;  /* 0, 1, 2 or 4 k-steps of residual columns per head */
   float score_error_target; /* score error that a k-step must remove, 1/8 octaves */
-  int32_t reserved_option;  /* must be 0 */
+  int32_t value_axes;       /* openvc_choice: V on principal axes */
   int32_t smooth_values;    /* 0 or 1: remove the channel means of V before rounding */
   int32_t value_scale;      /* openvc_value_scale */
   int32_t threads;          /* CPU threads, 0 for the default, which openvc_info_json() tells */

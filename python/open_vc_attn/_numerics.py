@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         max_extra_steps: int = 2
         score_error_target: float = 0.32
         smooth_values: bool = True
+        value_axes: Choice = "automatic"
         value_scale: ValueScale = "per_channel"
 
 else:

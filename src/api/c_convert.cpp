@@ -152,7 +152,6 @@ CallOptions to_options(const openvc_options* options) {
     using Value = decltype(option.default_value());
     attention.numerics.*option.field = from_c<Value>(option.name, known.*field);
   });
-  require_unused("options.reserved_option", known.reserved_option);
   require_unused("options.reserved", known.reserved);
   result.execution.threads = known.threads;
   result.execution.stream = known.stream;

@@ -27,7 +27,8 @@ CField(const char*, Native openvc_options::*) -> CField<Native>;
 inline constexpr std::tuple kNumericFields{
     OPENVC_C_FIELD(smooth_keys),     OPENVC_C_FIELD(rotation),
     OPENVC_C_FIELD(max_extra_steps), OPENVC_C_FIELD(score_error_target),
-    OPENVC_C_FIELD(smooth_values),   OPENVC_C_FIELD(value_scale),
+    OPENVC_C_FIELD(smooth_values),   OPENVC_C_FIELD(value_axes),
+    OPENVC_C_FIELD(value_scale),
 };
 #undef OPENVC_C_FIELD
 

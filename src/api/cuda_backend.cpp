@@ -14,6 +14,7 @@
 #include "cuda/host/device.hpp"
 #include "cuda/host/environment.hpp"
 #include "cuda/host/stream_memory.hpp"
+#include "cuda/output/leave_axes.hpp"
 #include "cuda/prepare/prepare.hpp"
 #if defined(OPENVC_SM90_IMAGES)
 #include "cuda/sm90/launch.hpp"
@@ -123,8 +124,10 @@ std::vector<HeadPlan> read_plans(const Prepared::Impl& prepared) {
 
 void run(const CudaArchitecture& architecture, const Prepared::Impl& prepared,
          const MutableTensorView& out, float* log_sum_exp, const Execution& execution) {
-  preparation_of(prepared).memory->use(
-      execution, [&] { architecture.launch(prepared.view, out, log_sum_exp, execution.stream); });
+  preparation_of(prepared).memory->use(execution, [&] {
+    architecture.launch(prepared.view, out, log_sum_exp, execution.stream);
+    cuda::output::leave_axes(prepared.view, out, execution.stream);
+  });
 }
 
 /// The backend of a row: functions without state that know their row at compile time.

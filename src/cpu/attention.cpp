@@ -12,6 +12,7 @@
 #include "cpu/attention_kernel.hpp"
 #include "cpu/decoded_heads.hpp"
 #include "cpu/prepared_sections.hpp"
+#include "numerics/half.hpp"
 #include "numerics/key_permutation.hpp"
 #include "schedule/mask.hpp"
 #include "schedule/traversal.hpp"
@@ -32,14 +33,15 @@ struct Workspace {
         queries(query_bytes * static_cast<std::size_t>(kQueryBlock / kernel.group)),
         probabilities(kernel.word_bytes(kKeyBlock * kernel.group)),
         scores(static_cast<std::size_t>(kKeyBlock * kernel.group)),
-        accumulators(static_cast<std::size_t>(kQueryBlock * kHeadDim)) {}
+        accumulators(static_cast<std::size_t>(kQueryBlock * kMaxValueRows)) {}
 
   std::size_t query_bytes;              // of one group
   AlignedBuffer<std::byte> query_rows;  // one group, as decoded
   AlignedBuffer<std::byte> queries;     // [group]
   AlignedBuffer<std::byte> probabilities;
   AlignedBuffer<float> scores;
-  AlignedBuffer<float> accumulators;  // [group](kHeadDim, group)
+  AlignedBuffer<float> accumulators;  // [group](kMaxValueRows, group)
+  std::vector<float> basis;           // (axis, channel) of a head whose V is on axes
   RowStates rows{};
   std::vector<std::uint8_t> query_has_nan = std::vector<std::uint8_t>(kQueryBlock);  // [group]
   alignas(kVectorAlignment) float block_max[kQueryBlock];
@@ -127,6 +129,7 @@ class AttentionRun {
 
   void attend(const QueryTask& task, const DecodedHeads& heads, Workspace& space) const {
     const int existing = existing_groups(task);
+    if (sections_.head_rule(task.bh).values_on_axes()) load_basis(task.bh, space.basis);
     const schedule::TileSequence tiles = schedule::tile_sequence(problem_, task.query_block);
     for (int g = task.first_group; g < existing; ++g) start_group(task, g, space);
     for (int step = 0; step < tiles.count; ++step) {
@@ -153,6 +156,19 @@ class AttentionRun {
     return static_cast<int>(std::min<std::int64_t>(task.first_group + task.groups, groups));
   }
 
+  /// The sum of the terms.
+  void load_basis(std::int64_t bh, std::vector<float>& basis) const {
+    constexpr int kElements = kHeadDim * kHeadDim;
+    const std::uint16_t* terms = sections_.value_basis(bh);
+    basis.assign(kElements, 0.0f);
+    for (int term = 0; term < schedule::kBasisTerms; ++term) {
+      for (int i = 0; i < kElements; ++i) {
+        basis[static_cast<std::size_t>(i)] +=
+            numerics::bfloat16_to_float(terms[term * kElements + i]);
+      }
+    }
+  }
+
   void start_group(const QueryTask& task, int g, Workspace& space) const {
     const int group = kernel_.group;
     const std::int64_t first = first_query(task, g);
@@ -170,7 +186,7 @@ class AttentionRun {
     kernel_.pack_queries(rows, columns, queries_of(g, space));
     const numerics::RowState empty = numerics::empty_row(sections_.head_rule(task.bh));
     for (int i = 0; i < group; ++i) space.rows.set_row(g * group + i, empty);
-    std::fill_n(accumulators_of(g, space), group * kHeadDim, 0.0f);
+    std::fill_n(accumulators_of(g, space), group * kMaxValueRows, 0.0f);
   }
 
   /// Leading keys of a block that the queries of a group see.
@@ -229,6 +245,7 @@ class AttentionRun {
          .first_query = g * group,
          .probabilities = space.probabilities.data()});
     kernel_.accumulate({.values = block.values,
+                        .rows = sections_.value_rows(task.bh),
                         .probabilities = space.probabilities.data(),
                         .used_keys = used,
                         .weight = space.rows.weight + g * group,
@@ -243,15 +260,17 @@ class AttentionRun {
     const std::int64_t batch = task.bh / problem_.heads;
     const std::int64_t head = task.bh % problem_.heads;
     const std::int64_t offset = out_.view().offset(batch, first, head);
-    kernel_.store({.accumulators = accumulators_of(g, space),
-                   .sum = space.rows.sum + g * group,
-                   .value_scales = sections_.value_scales(task.bh),
-                   .value_means = sections_.value_means(task.bh),
-                   .queries = queries,
-                   .type = out_.type,
-                   .out = static_cast<std::byte*>(out_.data) +
-                          offset * static_cast<std::int64_t>(element_size(out_.type)),
-                   .query_stride = out_.view().offset(0, 1, 0)});
+    kernel_.store(
+        {.accumulators = accumulators_of(g, space),
+         .sum = space.rows.sum + g * group,
+         .basis = sections_.head_rule(task.bh).values_on_axes() ? space.basis.data() : nullptr,
+         .value_scales = sections_.value_scales(task.bh),
+         .value_means = sections_.value_means(task.bh),
+         .queries = queries,
+         .type = out_.type,
+         .out = static_cast<std::byte*>(out_.data) +
+                offset * static_cast<std::int64_t>(element_size(out_.type)),
+         .query_stride = out_.view().offset(0, 1, 0)});
     if (log_sum_exp_ == nullptr) return;
     const float* shifts = sections_.smoothing_shifts(task.bh);
     for (int i = 0; i < queries; ++i) {
@@ -266,7 +285,7 @@ class AttentionRun {
     return space.queries.data() + static_cast<std::size_t>(g) * space.query_bytes;
   }
   [[nodiscard]] float* accumulators_of(int g, Workspace& space) const {
-    return space.accumulators.data() + g * kernel_.group * kHeadDim;
+    return space.accumulators.data() + g * kernel_.group * kMaxValueRows;
   }
 
   const schedule::PreparedView& inputs_;

@@ -107,7 +107,7 @@ void accumulate_group(const ValueTask& task) {
   const FloatTag d;
   constexpr std::size_t kRowWords = numerics::kKeyBlock / Words::kWordElements;
   const auto steps = static_cast<std::size_t>(task.used_keys / Words::kWordElements);
-  for (int channel = 0; channel < numerics::kHeadDim; channel += kTileRows) {
+  for (int channel = 0; channel < task.rows; channel += kTileRows) {
     float* out = task.accumulators + channel * kGroup;
     FloatVector sums[kTileRows][kTileVectors];
     for (auto& row : sums) {
@@ -169,6 +169,26 @@ HWY_INLINE void store_as(FloatVector x, Float16* out) {
   }
 }
 
+/// From averages over axes of V, one query's accumulators, to averages over its channels.
+inline void leave_axes(const OutputTask& task, int query, float share, float* channels) {
+  const FloatTag d;
+  constexpr int kVectors = numerics::kHeadDim / kLanes;
+  FloatVector sums[kVectors];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (int axis = 0; axis < numerics::kHeadDim; ++axis) {
+    float average = channels[axis];
+    if (axis < numerics::kValueColumns) {
+      average += task.accumulators[(numerics::kHeadDim + axis) * kGroup + query];
+    }
+    const auto scaled = hn::Set(d, average * share * task.value_scales[axis]);
+    const float* row = task.basis + axis * numerics::kHeadDim;
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = hn::MulAdd(scaled, hn::LoadU(d, row + v * kLanes), sums[v]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) hn::Store(sums[v], d, channels + v * kLanes);
+}
+
 template <class Element>
 void store_rows(const OutputTask& task) {
   const FloatTag d;
@@ -180,7 +200,16 @@ void store_rows(const OutputTask& task) {
     }
     // A row without keys has neither weights nor a mean to return.
     const bool empty = task.sum[query] == 0.0f;
-    const auto inverse = hn::Set(d, empty ? 0.0f : 1.0f / task.sum[query]);
+    const float share = empty ? 0.0f : 1.0f / task.sum[query];
+    if (task.basis != nullptr) {
+      leave_axes(task, query, share, channels);
+      for (int c = 0; c < numerics::kHeadDim; c += kLanes) {
+        const auto value = hn::Add(hn::Load(d, channels + c), hn::LoadU(d, task.value_means + c));
+        store_as(empty ? hn::Zero(d) : value, out + query * task.query_stride + c);
+      }
+      continue;
+    }
+    const auto inverse = hn::Set(d, share);
     for (int c = 0; c < numerics::kHeadDim; c += kLanes) {
       const auto mean = hn::LoadU(d, task.value_means + c);
       const auto weighted = hn::Mul(hn::Load(d, channels + c), inverse);

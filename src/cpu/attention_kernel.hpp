@@ -25,6 +25,11 @@
 // group.
 namespace openvc::cpu {
 
+/// Rows of packed V that are multiplied where it has residual columns: what stands behind them does
+/// not matter.
+inline constexpr int kMaxValueRows =
+    static_cast<int>(numerics::round_up(numerics::kHeadDim + numerics::kValueColumns, 8));
+
 /// numerics::RowState of the queries of a block, one array per field, and of the
 /// numerics::BlockCast of the last key block what the second product needs.
 struct RowStates {
@@ -67,18 +72,20 @@ struct CastTask {
 
 /// accumulators = accumulators * rescale + weight * V^T P^T
 struct ValueTask {
-  const std::byte* values = nullptr;         // words (kHeadDim, kKeyBlock / word_elements)
+  const std::byte* values = nullptr;         // words (rows, kKeyBlock / word_elements)
+  int rows = 0;                              // kHeadDim, or kMaxValueRows with residual columns
   const std::byte* probabilities = nullptr;  // words (used_keys / word_elements, group)
   int used_keys = 0;
   const float* weight = nullptr;   // (group)
   const float* rescale = nullptr;  // (group), or null: all 1
-  float* accumulators = nullptr;   // (kHeadDim, group)
+  float* accumulators = nullptr;   // (rows, group)
 };
 
 /// Normalises, scales and stores the rows of a group.
 struct OutputTask {
-  const float* accumulators = nullptr;  // (kHeadDim, group)
+  const float* accumulators = nullptr;  // (kHeadDim, group), with a basis (kMaxValueRows, group)
   const float* sum = nullptr;           // (group)
+  const float* basis = nullptr;         // (axis, channel) where V is on axes, or null
   const float* value_scales = nullptr;  // (kHeadDim)
   const float* value_means = nullptr;   // (kHeadDim)
   int queries = 0;                      // of the group that exist

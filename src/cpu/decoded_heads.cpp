@@ -13,6 +13,10 @@ std::size_t key_block_bytes(const AttentionKernel& kernel, const schedule::Prepa
   return kernel.word_bytes(kKeyBlock * (kHeadDim + inputs.max_extra_steps * kColumnsPerStep));
 }
 
+std::size_t value_block_bytes(const AttentionKernel& kernel, const schedule::PreparedView& inputs) {
+  return kernel.word_bytes(kKeyBlock * (inputs.with_value_axes ? kMaxValueRows : kHeadDim));
+}
+
 }  // namespace
 
 DecodedHeads::DecodedHeads(const AttentionKernel& kernel, const schedule::PreparedView& inputs,
@@ -21,14 +25,14 @@ DecodedHeads::DecodedHeads(const AttentionKernel& kernel, const schedule::Prepar
       sections_(inputs),
       blocks_(inputs.problem.padded_key_blocks()),
       key_bytes_(key_block_bytes(kernel, inputs)),
-      value_bytes_(kernel.word_bytes(kKeyBlock * kHeadDim)),
+      value_bytes_(value_block_bytes(kernel, inputs)),
       words_(static_cast<std::size_t>(max_heads) * head_bytes(kernel, inputs)),
       has_nan_(static_cast<std::size_t>(max_heads * blocks_)) {}
 
 std::size_t DecodedHeads::head_bytes(const AttentionKernel& kernel,
                                      const schedule::PreparedView& inputs) {
   return static_cast<std::size_t>(inputs.problem.padded_key_blocks()) *
-         (key_block_bytes(kernel, inputs) + kernel.word_bytes(kKeyBlock * kHeadDim));
+         (key_block_bytes(kernel, inputs) + value_block_bytes(kernel, inputs));
 }
 
 void DecodedHeads::decode(std::int64_t first, std::int64_t count, ThreadPool& pool) {
@@ -51,8 +55,9 @@ void DecodedHeads::decode_block(std::int64_t bh, std::int64_t key_block) {
                           kColumnsPerStep, place, row_bytes);
   }
   has_nan_[slot(bh, key_block)] = nan ? 1 : 0;
-  kernel_.decode(sections_.value_block(bh, key_block), kKeyBlock, kHeadDim, kKeyBlock,
-                 keys + key_bytes_, static_cast<std::int64_t>(kernel_.word_bytes(kKeyBlock)));
+  kernel_.decode(sections_.value_block(bh, key_block), kKeyBlock, sections_.value_rows(bh),
+                 kKeyBlock, keys + key_bytes_,
+                 static_cast<std::int64_t>(kernel_.word_bytes(kKeyBlock)));
 }
 
 DecodedBlock DecodedHeads::block(std::int64_t bh, std::int64_t key_block) const {

@@ -15,7 +15,7 @@ namespace openvc::cpu {
 /// One block of keys as the kernel reads it.
 struct DecodedBlock {
   const std::byte* keys = nullptr;    // words (kKeyBlock, columns / word_elements)
-  const std::byte* values = nullptr;  // words (kHeadDim, kKeyBlock / word_elements)
+  const std::byte* values = nullptr;  // words (value_rows, kKeyBlock / word_elements)
   bool has_nan = false;               // in keys
 };
 

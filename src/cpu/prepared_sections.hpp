@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/attention_kernel.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/head_rule.hpp"
 #include "schedule/prepared_layout.hpp"
@@ -41,6 +42,10 @@ class PreparedSections {
   /// Columns of the contraction of Q and K.
   [[nodiscard]] int columns(std::int64_t bh) const {
     return numerics::kHeadDim + head_rule(bh).extra_steps * numerics::kColumnsPerStep;
+  }
+  /// Rows of packed V to multiply.
+  [[nodiscard]] int value_rows(std::int64_t bh) const {
+    return head_rule(bh).values_on_axes() ? kMaxValueRows : numerics::kHeadDim;
   }
   /// Terms of the basis of V: bfloat16 (kBasisTerms, axis, channel).
   [[nodiscard]] const std::uint16_t* value_basis(std::int64_t bh) const {

@@ -49,9 +49,10 @@ struct Contract {
   std::int64_t narrow_max_keys;  ///< and most keys of such a head
 
   // V.
-  int value_columns;     ///< residual columns of V: its strongest axes, where it is coded on axes
-  float min_spread;      ///< below it a channel counts as constant
-  float min_mean_share;  ///< a mean below this share of the largest magnitude stays
+  int value_columns;  ///< residual columns of V: its strongest axes, where it is coded on axes
+  std::int64_t min_value_axes_keys;  ///< fewest keys of heads whose V is coded on axes
+  float min_spread;                  ///< below it a channel counts as constant
+  float min_mean_share;              ///< a mean below this share of the largest magnitude stays
 
   // Principal axes of Q and K.
   int sample_tokens;          ///< that moments are taken from
@@ -98,6 +99,8 @@ inline constexpr Contract kContractV2{
 
     // What an N of 136 leaves beside 128 channels and the row of ones.
     .value_columns = 7,
+    // A kernel more behind the attention of a call, which shorter ones feel.
+    .min_value_axes_keys = 4096,
     .min_spread = 0x1p-110f,
     .min_mean_share = 1.0f / 16.0f,
 
@@ -121,6 +124,7 @@ inline constexpr int kQueryBlock = kContract.query_block;
 inline constexpr int kMidWindowBlocks = kContract.mid_window_blocks;
 inline constexpr int kColumnsPerStep = kContract.columns_per_step;
 inline constexpr int kValueColumns = kContract.value_columns;
+inline constexpr std::int64_t kMinValueAxesKeys = kContract.min_value_axes_keys;
 inline constexpr int kMaxExtraSteps = kContract.max_extra_steps;
 
 /// A residual channel takes two columns, q_lo x k_hi and q_hi x k_lo.

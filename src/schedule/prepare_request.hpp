@@ -23,9 +23,15 @@ struct PrepareRequest {
   PackedFormat format{};  // of the backend that reads the result
 };
 
+/// Whether heads may have V coded on axes: wanted, and with keys enough for what it costs.
+constexpr bool with_value_axes(const PrepareRequest& request) {
+  return request.numerics.value_axes != Choice::never &&
+         request.problem.keys >= numerics::kMinValueAxesKeys;
+}
+
 constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {
   return prepared_layout(request.problem, request.numerics.max_extra_steps,
-                         request.with_log_sum_exp, request.format);
+                         request.with_log_sum_exp, request.format, with_value_axes(request));
 }
 
 /// What a preparation of the request leaves in a block of prepared_layout(request).bytes bytes.
@@ -34,7 +40,8 @@ constexpr PreparedView prepared_view(const PrepareRequest& request, const std::b
           .problem = request.problem,
           .layout = prepared_layout(request),
           .max_extra_steps = request.numerics.max_extra_steps,
-          .with_log_sum_exp = request.with_log_sum_exp};
+          .with_log_sum_exp = request.with_log_sum_exp,
+          .with_value_axes = with_value_axes(request)};
 }
 
 }  // namespace openvc::schedule

@@ -23,11 +23,11 @@ inline constexpr int kBasisTerms = 2;
 struct PackedFormat {
   /// Prepared Q has a multiple of so many rows per head.
   int query_tile = 0;
-  /// Rows of a block of packed V behind its channels and residual columns: the code of 1 in the slots of keys that count
-  /// in the softmax denominator, 0 in those of padding and of repair rows. A tensor-core kernel
-  /// multiplies the probabilities with these rows as well and finds the row sums in its
-  /// accumulators; padding and repair rows stay outside them without a special case. All of them
-  /// are equal; their number follows from the N dimension that the product allows.
+  /// Rows of a block of packed V behind its channels and residual columns: the code of 1 in the
+  /// slots of keys that count in the softmax denominator, 0 in those of padding and of repair rows.
+  /// A tensor-core kernel multiplies the probabilities with these rows as well and finds the row
+  /// sums in its accumulators; padding and repair rows stay outside them without a special case.
+  /// All of them are equal; their number follows from the N dimension that the product allows.
   int ones_rows = 0;
 
   friend constexpr bool operator==(const PackedFormat&, const PackedFormat&) = default;
@@ -39,23 +39,23 @@ struct PackedFormat {
 /// Residual columns of steps beyond HeadRule::extra_steps have no meaning: a preparation need not
 /// write them and nothing reads them.
 ///
-/// A block of packed V holds a row of codes for each channel (or axis, where HeadRule tells so), one
-/// for each of the kValueColumns strongest axes with what their rounding left, in the same scale
-/// (zeros in heads without axes), and the rows of ones.
+/// A block of packed V holds a row of codes for each channel (or axis, where HeadRule tells so),
+/// one for each of the kValueColumns strongest axes with what their rounding left, in the same
+/// scale (zeros in heads without axes), and the rows of ones.
 ///
 /// Padding rows of K are copies of the last row of their block that is none: a kernel that does not
 /// mask them finds no score that the block does not have anyhow, so padding cannot raise its
 /// largest. Padding rows of Q and padding slots of V are zero.
 struct PreparedLayout {
-  std::size_t query_codes = 0;       // e4m3  [bh][query_rows][head_dim]
-  std::size_t key_codes = 0;         // e4m3  [bh][key_rows][head_dim]
-  std::size_t value_codes = 0;       // e4m3  [bh][block][value_rows][kKeyBlock], keys permuted
-  std::size_t query_columns = 0;     // e4m3  [step][bh][query_rows][kColumnsPerStep]
-  std::size_t key_columns = 0;       // e4m3  [step][bh][key_rows][kColumnsPerStep]
-  std::size_t head_rules = 0;        // HeadRule [bh]
-  std::size_t value_scales = 0;      // float [bh][head_dim]
-  std::size_t value_means = 0;       // float [bh][head_dim]
-  std::size_t value_bases = 0;       // bfloat16 [bh][kBasisTerms][axis][channel], HeadRule tells
+  std::size_t query_codes = 0;    // e4m3  [bh][query_rows][head_dim]
+  std::size_t key_codes = 0;      // e4m3  [bh][key_rows][head_dim]
+  std::size_t value_codes = 0;    // e4m3  [bh][block][value_rows][kKeyBlock], keys permuted
+  std::size_t query_columns = 0;  // e4m3  [step][bh][query_rows][kColumnsPerStep]
+  std::size_t key_columns = 0;    // e4m3  [step][bh][key_rows][kColumnsPerStep]
+  std::size_t head_rules = 0;     // HeadRule [bh]
+  std::size_t value_scales = 0;   // float [bh][head_dim]
+  std::size_t value_means = 0;    // float [bh][head_dim]
+  std::size_t value_bases = 0;    // bfloat16 [bh][kBasisTerms][axis][channel], only with axes of V
   std::size_t smoothing_shifts = 0;  // float [bh][queries], only with log-sum-exp
   std::size_t bytes = 0;             // size of the block
 
@@ -67,9 +67,7 @@ struct PreparedLayout {
   PackedFormat format{};
 
   /// Rows of a block of packed V.
-  [[nodiscard]] OPENVC_HD constexpr int value_rows() const {
-    return ones_row() + format.ones_rows;
-  }
+  [[nodiscard]] OPENVC_HD constexpr int value_rows() const { return ones_row() + format.ones_rows; }
   /// The first row of ones.
   [[nodiscard]] OPENVC_HD constexpr int ones_row() const {
     return head_dim + numerics::kValueColumns;
@@ -104,8 +102,8 @@ struct PreparedLayout {
     return value_codes + static_cast<std::size_t>(bh * (key_rows / numerics::kKeyBlock) + block) *
                              value_block_bytes();
   }
-  /// One element of packed V; `row` is a channel, head_dim + a residual column, or a row of ones, `key` a row of
-  /// prepared K.
+  /// One element of packed V; `row` is a channel, head_dim + a residual column, or a row of ones,
+  /// `key` a row of prepared K.
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_code_at(std::int64_t bh, int row,
                                                               std::int64_t key) const {
     const int slot = numerics::slot_of_key(static_cast<int>(key % numerics::kKeyBlock));
@@ -137,7 +135,8 @@ struct PreparedLayout {
 /// `max_extra_steps` planes of residual columns are laid out, whatever the plan of a head uses.
 OPENVC_HD constexpr PreparedLayout prepared_layout(const Problem& p, int max_extra_steps,
                                                    bool with_log_sum_exp,
-                                                   const PackedFormat& format) {
+                                                   const PackedFormat& format,
+                                                   bool with_value_axes = false) {
   PreparedLayout layout;
   layout.batch_heads = p.batch_heads();
   layout.queries = p.queries;
@@ -166,7 +165,7 @@ OPENVC_HD constexpr PreparedLayout prepared_layout(const Problem& p, int max_ext
   layout.head_rules = place(bh * sizeof(numerics::HeadRule));
   layout.value_scales = place(bh * channels * sizeof(float));
   layout.value_means = place(bh * channels * sizeof(float));
-  layout.value_bases = place(bh * layout.value_basis_bytes());
+  layout.value_bases = place(with_value_axes ? bh * layout.value_basis_bytes() : 0);
   layout.smoothing_shifts =
       place(with_log_sum_exp ? bh * static_cast<std::size_t>(p.queries) * sizeof(float) : 0);
   layout.bytes = end;
@@ -180,6 +179,7 @@ struct PreparedView {
   PreparedLayout layout{};
   int max_extra_steps = 0;
   bool with_log_sum_exp = false;
+  bool with_value_axes = false;  // heads may have values_on_axes(); the bases are there
 };
 
 }  // namespace openvc::schedule

@@ -9,10 +9,10 @@
 
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
+#include "cuda/host/kernel_launch.hpp"
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/axes.cuh"
 #include "cuda/prepare/finish.cuh"
-#include "cuda/prepare/kernel_launch.hpp"
 #include "cuda/prepare/passes.cuh"
 #include "cuda/prepare/quantize_on_axes.cuh"
 #include "cuda/prepare/repair.cuh"
@@ -85,8 +85,8 @@ void launch_axes(const Arguments& a, cudaStream_t stream) {
                 stream, a);
   launch_kernel(sum_sample_moments<kType, kAligned>, parts, kTileThreads,
                 LaunchOrder::overlaps_previous, stream, a);
-  launch_with_memory(find_axes, heads, kAxesThreads, kMemory, LaunchOrder::overlaps_previous,
-                     stream, a);
+  launch_kernel(find_axes, LaunchShape{heads, kAxesThreads, kMemory},
+                LaunchOrder::overlaps_previous, stream, a);
 }
 
 template <ElementType kType, bool kAligned>

@@ -122,20 +122,18 @@ __device__ __forceinline__ void multiply_tile(const Arguments& a, std::int64_t b
 #pragma unroll
       for (int term = 0; term < 2; ++term) {
         const uint4 words = __ldg((term == 0 ? low : high) + 4 * i);
-        const ptx::MmaB near = {words.x, words.y};
-        const ptx::MmaB far = {words.z, words.w};
 #pragma unroll
         for (int m = 0; m < kRowBlocks; ++m) {
           const std::uint32_t(&upper)[4] = rows[m][0][i].words;
           const std::uint32_t(&lower)[4] = rows[m][1][i].words;
-          const ptx::MmaA near_rows = {upper[0], lower[0], upper[1], lower[1]};
-          const ptx::MmaA far_rows = {upper[2], lower[2], upper[3], lower[3]};
+          const std::uint32_t near_rows[4] = {upper[0], lower[0], upper[1], lower[1]};
+          const std::uint32_t far_rows[4] = {upper[2], lower[2], upper[3], lower[3]};
           if constexpr (kType == ElementType::float16) {
-            ptx::mma_m16n8k16_f16(sums[m], near_rows, near);
-            ptx::mma_m16n8k16_f16(sums[m], far_rows, far);
+            ptx::mma_m16n8k16_f16(sums[m], near_rows, words.x, words.y);
+            ptx::mma_m16n8k16_f16(sums[m], far_rows, words.z, words.w);
           } else {
-            ptx::mma_m16n8k16_bf16(sums[m], near_rows, near);
-            ptx::mma_m16n8k16_bf16(sums[m], far_rows, far);
+            ptx::mma_m16n8k16_bf16(sums[m], near_rows, words.x, words.y);
+            ptx::mma_m16n8k16_bf16(sums[m], far_rows, words.z, words.w);
           }
         }
       }

@@ -166,8 +166,7 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
   constexpr int kColumnUnits = numerics::kValueColumns * kChannelUnits;
   for (int i = static_cast<int>(threadIdx.x); i < kColumnUnits + ones_rows * kChannelUnits;
        i += kTileThreads) {
-    out[kCodeUnits + i] =
-        i < kColumnUnits ? uint4{} : ones_unit(i % kChannelUnits, counted);
+    out[kCodeUnits + i] = i < kColumnUnits ? uint4{} : ones_unit(i % kChannelUnits, counted);
   }
 }
 

@@ -209,14 +209,13 @@ __device__ __forceinline__ void multiply_codes(const MomentsStorage& shared,
     const int near = first + 4 * quad;
     const int far = near + kDepth / 2;
     const int row = warp * kGramRows + group;
-    const ptx::MmaA left = {word(row, near), word(row + 8, near), word(row, far),
-                            word(row + 8, far)};
+    const std::uint32_t left[4] = {word(row, near), word(row + 8, near), word(row, far),
+                                   word(row + 8, far)};
 #pragma unroll
     for (int tile = 0; tile < kGramTiles; ++tile) {
       if (!has_gram_tile(warp, tile)) continue;
       const int column = tile * kGramColumns + group;
-      const ptx::MmaB right = {word(column, near), word(column, far)};
-      ptx::mma_m16n8k32_s8(sums[tile], left, right);
+      ptx::mma_m16n8k32_s8(sums[tile], left, word(column, near), word(column, far));
     }
   }
 }

@@ -54,8 +54,8 @@ inline constexpr int kRowsPerBlock = kConsumerWarpgroups * kRowsPerWarpgroup;
 inline constexpr int kStepBytes = numerics::kColumnsPerStep;          // one k-step of a product
 inline constexpr int kScoreSteps = numerics::kHeadDim / kStepBytes;   // k-steps of Q K^T
 inline constexpr int kValueSteps = numerics::kKeyBlock / kStepBytes;  // k-steps of P V
-/// Behind the channels of V come its residual columns and one row of ones: eight, the granularity of
-/// a product's N dimension.
+/// Behind the channels of V come its residual columns and one row of ones: eight, the granularity
+/// of a product's N dimension.
 inline constexpr int kOnesRows = 1;
 inline constexpr int kValueRows =
     numerics::kHeadDim + numerics::kValueColumns + kOnesRows;  // N of P V

@@ -40,7 +40,8 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&values)[4]) {
 /// Where a row of the output goes, and what its values are divided by.
 struct OutputRow {
   std::uint16_t* data;
-  float inverse;  // of the row sum; 0 for a row without keys
+  float sum;      // of the weights
+  float inverse;  // of that; 0 for a row without keys
   bool no_keys;   // such a row is zero
   bool exists;
 };
@@ -52,10 +53,10 @@ __device__ __forceinline__ OutputRow output_row(const Consumer<Config>& c, std::
   const std::int64_t batch = batch_head / p.problem.heads;
   const std::int64_t head = batch_head % p.problem.heads;
   const std::int64_t row = c.first_row() + 8 * half;
-  const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
   OutputRow out;
-  out.no_keys = sum == 0.0f;
-  out.inverse = out.no_keys ? 0.0f : __frcp_rn(sum);
+  out.sum = __shfl_sync(0xFFFF'FFFFu, c.accumulator[half == 0 ? kLowSum : kHighSum], kSumLane, 4);
+  out.no_keys = out.sum == 0.0f;
+  out.inverse = out.no_keys ? 0.0f : __frcp_rn(out.sum);
   out.exists = row < p.problem.queries;
   out.data = static_cast<std::uint16_t*>(p.output) + batch * p.output_batch_stride +
              row * p.output_row_stride + head * p.output_head_stride;
@@ -64,10 +65,9 @@ __device__ __forceinline__ OutputRow output_row(const Consumer<Config>& c, std::
 
 template <class Config>
 __device__ __forceinline__ void store_log_sum_exp(const Consumer<Config>& c,
-                                                  std::int64_t batch_head, int half) {
+                                                  std::int64_t batch_head, int half, float sum) {
   const Parameters& p = c.parameters;
   const std::int64_t index = batch_head * p.problem.queries + c.first_row() + 8 * half;
-  const float sum = c.accumulator[half == 0 ? kLowSum : kHighSum];
   numerics::RowState state = numerics::empty_row(c.head);
   state.sum = sum;
   if (c.head.wide()) {
@@ -110,7 +110,8 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       scale[i] = scales[kGroupPairs * (group + i)];
-      mean[i] = means[kGroupPairs * (group + i)];
+      // Those of axes are added when the output leaves them.
+      mean[i] = c.head.values_on_axes() ? float2{} : means[kGroupPairs * (group + i)];
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -131,14 +132,25 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
   }
 }
 
+/// Adds the residual columns of V to the axes that they belong to.
+template <class Config>
+__device__ __forceinline__ void add_residual_columns(Consumer<Config>& c) {
+  const bool is_sum = threadIdx.x % 4 == kSumLane;  // the last column counts
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i % 2 == 0 || !is_sum) c.accumulator[i] += c.accumulator[kColumnRegisters + i];
+  }
+}
+
 /// Stores the two rows of a thread; rows at or beyond the last query are skipped.
 template <class Config>
-__device__ __forceinline__ void store_rows(const Consumer<Config>& c, std::int64_t batch_head) {
+__device__ __forceinline__ void store_rows(Consumer<Config>& c, std::int64_t batch_head) {
+  add_residual_columns(c);
   const OutputRow rows[2] = {output_row(c, batch_head, 0), output_row(c, batch_head, 1)};
   if (c.parameters.log_sum_exp != nullptr && threadIdx.x % 4 == 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (rows[half].exists) store_log_sum_exp(c, batch_head, half);
+      if (rows[half].exists) store_log_sum_exp(c, batch_head, half, rows[half].sum);
     }
   }
   if (c.parameters.output_vectorised) {

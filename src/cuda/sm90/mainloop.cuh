@@ -28,9 +28,14 @@
 namespace openvc::cuda::sm90 {
 
 inline constexpr int kAccumulatorRegisters = kValueRows / 2;
-// Registers of the ones columns that hold the sums of rows g and g + 8; the others repeat them.
-inline constexpr int kLowSum = numerics::kHeadDim / 2;
-inline constexpr int kHighSum = numerics::kHeadDim / 2 + 2;
+// Columns behind the channels: those of residuals lie in the threads and registers of the axes that
+// they belong to, 64 registers further; the column of ones, the last, in the last lane of each
+// quad.
+inline constexpr int kColumnRegisters = numerics::kHeadDim / 2;
+inline constexpr int kLowSum = kColumnRegisters + 1;   // of row g
+inline constexpr int kHighSum = kColumnRegisters + 3;  // of row g + 8
+inline constexpr int kSumLane = 3;
+static_assert(numerics::kValueColumns == 7 && kOnesRows == 1);
 
 /// Whether a step of the pipeline issues score products: two tiles ahead there may be none.
 enum class ScoreProducts { issue, none };
@@ -205,7 +210,6 @@ struct Consumer {
   __device__ __forceinline__ void promote(const Fragments& f) {
 #pragma unroll
     for (int i = 0; i < kAccumulatorRegisters; ++i) {
-      if (i > kLowSum && i != kHighSum) continue;  // the other ones columns are copies
       const float weight = i % 4 < 2 ? f.block.weight.low : f.block.weight.high;
       accumulator[i] = __fmaf_rn(f.partial[i], weight, accumulator[i]);
     }

@@ -26,17 +26,14 @@ using testing::HasSubstr;
 static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_head_plan) == 16);
 static_assert(offsetof(openvc_tensor, element_type) == 8 && offsetof(openvc_tensor, shape) == 24 &&
               offsetof(openvc_tensor, reserved) == 20 && offsetof(openvc_tensor, strides) == 56);
-static_assert(offsetof(openvc_options, mask) == 8 && offsetof(openvc_options, key_order) == 12 &&
-              offsetof(openvc_options, softmax_scale) == 16 &&
-              offsetof(openvc_options, smooth_keys) == 20 &&
-              offsetof(openvc_options, rotation) == 24 &&
-              offsetof(openvc_options, max_extra_steps) == 28 &&
-              offsetof(openvc_options, score_error_target) == 32 &&
-              offsetof(openvc_options, reserved_option) == 36 &&
-              offsetof(openvc_options, smooth_values) == 40 &&
-              offsetof(openvc_options, value_scale) == 44 &&
-              offsetof(openvc_options, threads) == 48 && offsetof(openvc_options, reserved) == 52 &&
-              offsetof(openvc_options, stream) == 56);
+static_assert(
+    offsetof(openvc_options, mask) == 8 && offsetof(openvc_options, key_order) == 12 &&
+    offsetof(openvc_options, softmax_scale) == 16 && offsetof(openvc_options, smooth_keys) == 20 &&
+    offsetof(openvc_options, rotation) == 24 && offsetof(openvc_options, max_extra_steps) == 28 &&
+    offsetof(openvc_options, score_error_target) == 32 &&
+    offsetof(openvc_options, value_axes) == 36 && offsetof(openvc_options, smooth_values) == 40 &&
+    offsetof(openvc_options, value_scale) == 44 && offsetof(openvc_options, threads) == 48 &&
+    offsetof(openvc_options, reserved) == 52 && offsetof(openvc_options, stream) == 56);
 
 openvc_options defaults() { return default_options(sizeof(openvc_options)); }
 

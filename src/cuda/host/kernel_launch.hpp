@@ -8,7 +8,7 @@
 
 #include "cuda/host/check.hpp"
 
-namespace openvc::cuda::prepare {
+namespace openvc::cuda {
 
 /// When a kernel may start.
 enum class LaunchOrder {
@@ -16,29 +16,33 @@ enum class LaunchOrder {
   overlaps_previous  // while the kernel before it runs; it calls ptx::griddepcontrol_wait()
 };
 
-/// Queues a kernel with `shared_bytes` of dynamic shared memory on the current device.
+struct LaunchShape {
+  std::int64_t blocks = 0;
+  int threads = 0;
+  std::size_t shared_bytes = 0;  // dynamic
+};
+
+/// Queues a kernel on the current device.
 template <class... Parameters>
-void launch_with_memory(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
-                        std::size_t shared_bytes, LaunchOrder order, cudaStream_t stream,
-                        const Parameters&... parameters) {
+void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, LaunchOrder order,
+                   cudaStream_t stream, const Parameters&... parameters) {
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = order == LaunchOrder::overlaps_previous ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching the input preparation");
+  check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching a kernel");
 }
 
-/// Queues a kernel on the current device.
 template <class... Parameters>
 void launch_kernel(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
                    LaunchOrder order, cudaStream_t stream, const Parameters&... parameters) {
-  launch_with_memory(kernel, blocks, threads, 0, order, stream, parameters...);
+  launch_kernel(kernel, LaunchShape{blocks, threads}, order, stream, parameters...);
 }
 
-}  // namespace openvc::cuda::prepare
+}  // namespace openvc::cuda
