@@ -96,7 +96,9 @@ inline constexpr std::tuple kNumericOptions{
         .field = &NumericOptions::value_axes,
         .documentation = "Code V on the principal axes of its head, with residual columns for the "
                          "seven strongest. Costs 0.5 % of a long call; calls with fewer than 4,096 "
-                         "keys do without.",
+                         "keys, or with V repair, do without. automatic does so where these axes "
+                         "hold enough of V's energy, always wherever V is finite, varies and has "
+                         "elements of an ordinary size.",
     },
     NumericOption<ValueScale>{
         .name = "value_scale",

@@ -70,9 +70,20 @@ HWY_ATTR void principal_axes(const numerics::AxesTensor& query, const numerics::
   numerics::principal_axes<kHeadDim>(numerics::SerialTeam{}, query, key, columns, storage, shares);
 }
 
+using ValueTeam = numerics::SerialTeamOf<numerics::kValueAxes>;
+
+HWY_ATTR void value_axes(const numerics::AxesTensor& tensor, numerics::AxesStorage& storage,
+                         numerics::ValueAxes& axes) {
+  numerics::value_axes<kHeadDim>(ValueTeam{}, tensor, storage, axes);
+}
+
 HWY_ATTR void orthogonal_basis(const numerics::AxesView& axes, numerics::BasisStorage& storage,
                                float* basis) {
-  numerics::orthogonal_basis(numerics::SerialTeam{}, axes, 0, storage);
+  if (axes.columns % numerics::SerialTeam::kWidth == 0) {
+    numerics::orthogonal_basis(numerics::SerialTeam{}, axes, 0, storage);
+  } else {
+    numerics::orthogonal_basis(ValueTeam{}, axes, 0, storage);
+  }
   const int columns = axes.columns;
   const int width = columns + kHeadDim;
   for (int c = 0; c < kHeadDim; ++c) {
@@ -119,6 +130,7 @@ namespace openvc::cpu {
 
 HWY_EXPORT(sample_moments);
 HWY_EXPORT(principal_axes);
+HWY_EXPORT(value_axes);
 HWY_EXPORT(orthogonal_basis);
 HWY_EXPORT(multiply_rows);
 
@@ -129,6 +141,11 @@ void sample_moments(const float* rows, int count, bool centred, numerics::Moment
 void principal_axes(const numerics::AxesTensor& query, const numerics::AxesTensor& key, int columns,
                     numerics::AxesStorage& storage, numerics::AxisShares& shares) {
   HWY_DYNAMIC_DISPATCH(principal_axes)(query, key, columns, storage, shares);
+}
+
+void value_axes(const numerics::AxesTensor& tensor, numerics::AxesStorage& storage,
+                numerics::ValueAxes& axes) {
+  HWY_DYNAMIC_DISPATCH(value_axes)(tensor, storage, axes);
 }
 
 void orthogonal_basis(const numerics::AxesView& axes, numerics::BasisStorage& storage,

@@ -16,6 +16,10 @@ void sample_moments(const float* rows, int count, bool centred, numerics::Moment
 void principal_axes(const numerics::AxesTensor& query, const numerics::AxesTensor& key, int columns,
                     numerics::AxesStorage& storage, numerics::AxisShares& shares);
 
+/// numerics::value_axes.
+void value_axes(const numerics::AxesTensor& tensor, numerics::AxesStorage& storage,
+                numerics::ValueAxes& axes);
+
 /// The rounded matrix of numerics::orthogonal_basis, [channel][column].
 void orthogonal_basis(const numerics::AxesView& axes, numerics::BasisStorage& storage,
                       float* basis);

@@ -11,6 +11,7 @@
 #include "numerics/plan_scores.hpp"
 #include "numerics/principal_axes.hpp"
 #include "numerics/token_sample.hpp"
+#include "numerics/v_quantize.hpp"
 
 namespace openvc::cpu {
 namespace {
@@ -51,6 +52,23 @@ std::vector<float> find_axes(const schedule::PrepareRequest& request, std::int64
   return {scratch.storage.axes, scratch.storage.axes + kHeadDim * columns};
 }
 
+std::vector<float> find_value_axes(const schedule::PrepareRequest& request, std::int64_t bh,
+                                   AxesScratch& scratch, numerics::ValueAxes& axes) {
+  const std::int64_t heads = request.problem.heads;
+  const bool centred = request.numerics.smooth_values;
+  const int tokens = scratch.collect(request.v, bh / heads, bh % heads, centred, scratch.key);
+  value_axes({scratch.key, tokens, centred}, scratch.storage, axes);
+  if (axes.known == 0) return {};
+  return {scratch.storage.axes, scratch.storage.axes + kHeadDim * numerics::kValueAxes};
+}
+
+HeadBasis make_basis(const numerics::AxesView& axes) {
+  HeadBasis basis(std::size_t{kHeadDim} * kHeadDim);
+  const auto storage = std::make_unique_for_overwrite<numerics::BasisStorage>();
+  orthogonal_basis(axes, *storage, basis.data());
+  return basis;
+}
+
 }  // namespace
 
 HeadAxes::HeadAxes(const schedule::PrepareRequest& request,
@@ -58,30 +76,40 @@ HeadAxes::HeadAxes(const schedule::PrepareRequest& request,
     : columns_(request.numerics.max_extra_steps * numerics::kResidualChannelsPerStep),
       axes_(statistics.size()) {
   const schedule::Problem& problem = request.problem;
-  if (!numerics::wants_axes(request.numerics, problem.queries, problem.keys)) return;
+  const bool of_scores = numerics::wants_axes(request.numerics, problem.queries, problem.keys);
+  const bool of_values = schedule::with_value_axes(request);
+  if (!of_scores && !of_values) return;
   std::vector<std::unique_ptr<AxesScratch>> scratches(static_cast<std::size_t>(pool.size()));
   pool.parallel_for(problem.batch_heads(), [&](std::int64_t bh, int worker) {
-    numerics::ScoreStatistics& scores = statistics[static_cast<std::size_t>(bh)].scores;
-    if (!numerics::can_rotate(scores.query, scores.key)) return;
+    numerics::HeadStatistics& head = statistics[static_cast<std::size_t>(bh)];
+    Axes& axes = axes_[static_cast<std::size_t>(bh)];
     auto& scratch = scratches[static_cast<std::size_t>(worker)];
     if (!scratch) scratch = std::make_unique_for_overwrite<AxesScratch>();
-    axes_[static_cast<std::size_t>(bh)] = find_axes(request, bh, columns_, *scratch, scores.axes);
+    if (of_scores && numerics::can_rotate(head.scores.query, head.scores.key)) {
+      axes.scores = find_axes(request, bh, columns_, *scratch, head.scores.axes);
+    }
+    if (of_values && head.values_finite) {
+      axes.values = find_value_axes(request, bh, *scratch, head.value_axes);
+    }
   });
 }
 
-std::vector<HeadBasis> HeadAxes::bases(std::span<const numerics::HeadPlan> plans,
+std::vector<HeadBases> HeadAxes::bases(std::span<const numerics::HeadPlan> plans,
                                        ThreadPool& pool) const {
-  std::vector<HeadBasis> bases(plans.size());
+  std::vector<HeadBases> bases(plans.size());
   const auto heads = static_cast<std::int64_t>(plans.size());
   pool.parallel_for(heads, [&](std::int64_t bh, int) {
     const auto head = static_cast<std::size_t>(bh);
     const numerics::HeadPlan& plan = plans[head];
-    if (plan.scores.axes == 0) return;
-    HeadBasis& basis = bases[head];
-    basis.resize(std::size_t{kHeadDim} * kHeadDim);
-    const auto storage = std::make_unique_for_overwrite<numerics::BasisStorage>();
-    const int columns = plan.scores.extra_steps * numerics::kResidualChannelsPerStep;
-    orthogonal_basis({axes_[head].data(), columns_, columns}, *storage, basis.data());
+    const Axes& axes = axes_[head];
+    if (plan.scores.axes != 0) {
+      const int columns = plan.scores.extra_steps * numerics::kResidualChannelsPerStep;
+      bases[head].scores = make_basis({axes.scores.data(), columns_, columns});
+    }
+    if (plan.values_on_axes != 0) {
+      constexpr int kColumns = numerics::kValueAxes;
+      bases[head].values = make_basis({axes.values.data(), kColumns, kColumns});
+    }
   });
   return bases;
 }

@@ -12,24 +12,34 @@
 
 namespace openvc::cpu {
 
-/// What Q and K of a head are multiplied by, [channel][column]; empty for a head that is not on
-/// axes.
+/// What rows are multiplied by, [channel][column]; empty for a head that is not on axes.
 using HeadBasis = std::vector<float>;
+
+/// Of Q and K, and of V.
+struct HeadBases {
+  HeadBasis scores;
+  HeadBasis values;
+};
 
 /// Principal axes of all heads of a request, where it wants any.
 class HeadAxes {
  public:
-  /// Finds the axes from samples, and adds their shares to the statistics.
+  /// Finds the axes from samples, and adds what they hold to the statistics.
   HeadAxes(const schedule::PrepareRequest& request, std::span<numerics::HeadStatistics> statistics,
            ThreadPool& pool);
 
   /// The matrices of the heads that are on axes by their plans.
-  [[nodiscard]] std::vector<HeadBasis> bases(std::span<const numerics::HeadPlan> plans,
+  [[nodiscard]] std::vector<HeadBases> bases(std::span<const numerics::HeadPlan> plans,
                                              ThreadPool& pool) const;
 
  private:
-  int columns_;
-  std::vector<std::vector<float>> axes_;  // [bh], [channel][column]; empty without axes
+  struct Axes {
+    std::vector<float> scores;  // [channel][column]; empty without axes
+    std::vector<float> values;
+  };
+
+  int columns_;  // of the axes of Q and K
+  std::vector<Axes> axes_;
 };
 
 }  // namespace openvc::cpu

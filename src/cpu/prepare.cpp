@@ -92,7 +92,7 @@ std::vector<numerics::HeadPlan> prepare(const schedule::PrepareRequest& request,
                                         .keys = request.problem.keys,
                                         .softmax_scale = request.softmax_scale,
                                         .numerics = request.numerics});
-  const std::vector<HeadBasis> bases = axes.bases(plans, pool);
+  const std::vector<HeadBases> bases = axes.bases(plans, pool);
   const BlockWriter writer(request, bases, block);
   Quantization(request, writer, plans, pool).run();
   return plans;

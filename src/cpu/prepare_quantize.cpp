@@ -11,6 +11,7 @@
 #include "numerics/e4m3.hpp"
 #include "numerics/hadamard.hpp"
 #include "numerics/key_permutation.hpp"
+#include "numerics/orthogonal_basis.hpp"
 #include "numerics/qk_quantize.hpp"
 
 namespace openvc::cpu {
@@ -57,6 +58,16 @@ void write_ones_rows(int count, int ones_rows, std::uint8_t* rows) {
   }
 }
 
+/// Residual columns of V, a row each, of `count` keys.
+void write_value_columns(const float* residuals, int count, std::uint8_t* rows) {
+  for (int key = 0; key < count; ++key) {
+    for (int i = 0; i < numerics::kValueColumns; ++i) {
+      rows[i * numerics::kKeyBlock + numerics::slot_of_key(key)] =
+          numerics::e4m3_encode(residuals[key * kHeadDim + i]);
+    }
+  }
+}
+
 float scaled_shift(const float* query, const numerics::HeadPlan& plan) {
   float row[kHeadDim];
   float means[kHeadDim];
@@ -92,7 +103,7 @@ void write_score_rows(const RowTile& tile, int count, float multiplier,
 
 }  // namespace
 
-BlockWriter::BlockWriter(const schedule::PrepareRequest& request, std::span<const HeadBasis> bases,
+BlockWriter::BlockWriter(const schedule::PrepareRequest& request, std::span<const HeadBases> bases,
                          std::byte* block)
     : request_(request),
       bases_(bases),
@@ -110,6 +121,26 @@ void BlockWriter::write_head(std::int64_t head, const numerics::HeadPlan& plan) 
   std::memcpy(block_ + layout_.head_rule_at(head), &rule, sizeof(rule));
   std::copy_n(plan.value_scales, kHeadDim, floats(layout_.value_scales_at(head)));
   std::copy_n(plan.value_means, kHeadDim, floats(layout_.value_means_at(head)));
+  write_value_basis(head);
+}
+
+void BlockWriter::write_value_basis(std::int64_t head) const {
+  if (!schedule::with_value_axes(request_)) return;
+  auto* terms = reinterpret_cast<std::uint16_t*>(block_ + layout_.value_basis_at(head));
+  const HeadBasis& basis = bases(head).values;
+  constexpr int kElements = kHeadDim * kHeadDim;
+  if (basis.empty()) {
+    std::fill_n(terms, schedule::kBasisTerms * kElements, std::uint16_t{0});
+    return;
+  }
+  for (int j = 0; j < kHeadDim; ++j) {
+    for (int c = 0; c < kHeadDim; ++c) {
+      const numerics::BasisTerms x =
+          numerics::basis_terms(basis[static_cast<std::size_t>(c * kHeadDim + j)]);
+      terms[j * kHeadDim + c] = x.high;
+      terms[kElements + j * kHeadDim + c] = x.low;
+    }
+  }
 }
 
 void BlockWriter::write_smoothing_shifts(std::int64_t head, std::int64_t first, int count,
@@ -133,7 +164,7 @@ void BlockWriter::write_queries(std::int64_t head, std::int64_t query_tile,
   load(request_.q, head, first, count, tile);
   if (request_.with_log_sum_exp) write_smoothing_shifts(head, first, count, plan, tile);
   if (plan.scores.rotated != 0) rotate_rows(tile.rows, count, numerics::kQueryRotationScale);
-  if (plan.scores.axes != 0) multiply_rows(tile.rows, count, basis(head).data());
+  if (plan.scores.axes != 0) multiply_rows(tile.rows, count, bases(head).scores.data());
   std::uint8_t* codes = bytes(layout_.query_at(head, first));
   const auto columns = [&](int step) { return bytes(layout_.query_columns_at(step, head, first)); };
   write_score_rows(tile, count, plan.scores.query_multiplier, plan, kQueryPlaces,
@@ -162,16 +193,20 @@ void BlockWriter::write_keys(std::int64_t head, std::int64_t key_block,
   load(request_.k, head, first, count, tile);
   subtract_from_rows(tile.rows, count, plan.key_means);
   if (plan.scores.rotated != 0) rotate_rows(tile.rows, count, numerics::kKeyRotationScale);
-  if (plan.scores.axes != 0) multiply_rows(tile.rows, count, basis(head).data());
+  if (plan.scores.axes != 0) multiply_rows(tile.rows, count, bases(head).scores.data());
   write_score_rows(tile, count, plan.scores.key_multiplier, plan, kKeyPlaces,
                    request_.numerics.max_extra_steps, bytes(layout_.key_at(head, first)),
                    [&](int step) { return bytes(layout_.key_columns_at(step, head, first)); });
   pad_keys(head, key_block, count);
 }
 
-void BlockWriter::quantize_values(const numerics::HeadPlan& plan, int count, RowTile& tile) const {
+void BlockWriter::quantize_values(std::int64_t head, const numerics::HeadPlan& plan, int count,
+                                  bool with_residuals, RowTile& tile) const {
   subtract_from_rows(tile.rows, count, plan.value_means);
+  if (plan.values_on_axes != 0) multiply_rows(tile.rows, count, bases(head).values.data());
   encode_rows(tile.rows, count, plan.value_multipliers, tile.codes);
+  if (!with_residuals && plan.values_on_axes == 0) return;
+  residual_rows(tile.rows, count, plan.value_multipliers, tile.codes, tile.residuals);
 }
 
 void BlockWriter::write_value_block(std::int64_t head, std::int64_t block, int count, int counted,
@@ -190,10 +225,13 @@ void BlockWriter::write_values(std::int64_t head, std::int64_t key_block,
                                float* energies) const {
   const int count = rows_in_tile(request_.problem.keys, key_block);
   load(request_.v, head, key_block * numerics::kKeyBlock, count, tile);
-  quantize_values(plan, count, tile);
+  quantize_values(head, plan, count, energies != nullptr, tile);
   write_value_block(head, key_block, count, count, tile);
+  if (plan.values_on_axes != 0) {
+    std::uint8_t* packed = bytes(layout_.value_block_at(head, key_block));
+    write_value_columns(tile.residuals, count, packed + kHeadDim * numerics::kKeyBlock);
+  }
   if (energies == nullptr) return;
-  residual_rows(tile.rows, count, plan.value_multipliers, tile.codes, tile.residuals);
   weighted_row_energies(tile.residuals, count, plan.value_scales, energies);
 }
 
@@ -217,8 +255,7 @@ void BlockWriter::write_repair_block(std::int64_t head, std::int64_t repair_bloc
     }
   }
   pad_keys(head, block, count);
-  quantize_values(plan, count, tile);
-  residual_rows(tile.rows, count, plan.value_multipliers, tile.codes, tile.residuals);
+  quantize_values(head, plan, count, true, tile);
   float ones[kHeadDim];
   std::fill_n(ones, kHeadDim, 1.0f);
   encode_rows(tile.residuals, count, ones, tile.codes);

@@ -18,7 +18,7 @@ namespace openvc::cpu {
 class BlockWriter {
  public:
   /// `bases`: one per head.
-  BlockWriter(const schedule::PrepareRequest& request, std::span<const HeadBasis> bases,
+  BlockWriter(const schedule::PrepareRequest& request, std::span<const HeadBases> bases,
               std::byte* block);
 
   [[nodiscard]] const schedule::PreparedLayout& layout() const { return layout_; }
@@ -43,7 +43,7 @@ class BlockWriter {
     return reinterpret_cast<float*>(block_ + offset);
   }
   /// The tile's codes, and ones for the `counted` leading slots, those of the denominator. Padding
-  /// of the tile becomes zero.
+  /// of the tile and residual columns become zero.
   void write_value_block(std::int64_t head, std::int64_t block, int count, int counted,
                          RowTile& tile) const;
   /// Key rows of a block beyond its `count` leading ones, residual columns included.
@@ -52,14 +52,17 @@ class BlockWriter {
             RowTile& tile) const;
   void write_smoothing_shifts(std::int64_t head, std::int64_t first, int count,
                               const numerics::HeadPlan& plan, const RowTile& tile) const;
-  void quantize_values(const numerics::HeadPlan& plan, int count, RowTile& tile) const;
+  /// Codes and, on axes or where `with_residuals`, what they leave of a loaded tile.
+  void quantize_values(std::int64_t head, const numerics::HeadPlan& plan, int count,
+                       bool with_residuals, RowTile& tile) const;
+  void write_value_basis(std::int64_t head) const;
 
-  [[nodiscard]] const HeadBasis& basis(std::int64_t head) const {
+  [[nodiscard]] const HeadBases& bases(std::int64_t head) const {
     return bases_[static_cast<std::size_t>(head)];
   }
 
   const schedule::PrepareRequest& request_;
-  std::span<const HeadBasis> bases_;
+  std::span<const HeadBases> bases_;
   schedule::PreparedLayout layout_;
   std::byte* block_;
 };

@@ -79,7 +79,7 @@ class StatisticsPass {
         value_min_(heads, key_groups_),
         query_extents_(static_cast<std::size_t>(heads * query_groups_)),
         key_extents_(static_cast<std::size_t>(heads * key_groups_)),
-        value_magnitudes_(static_cast<std::size_t>(heads * key_groups_)),
+        value_extents_(static_cast<std::size_t>(heads * key_groups_)),
         tiles_(workers) {}
 
   [[nodiscard]] std::int64_t tasks_per_head() const { return query_groups_ + key_groups_; }
@@ -103,20 +103,18 @@ class StatisticsPass {
     for (std::int64_t g = 0; g < query_groups_; ++g) {
       merge(scores.query, query_extents_[static_cast<std::size_t>(head * query_groups_ + g)]);
     }
-    std::uint32_t magnitude = 0;
     const float* sums = value_sums_.reduce(head);
     for (int c = 0; c < kHeadDim; ++c) result.values[c].sum = sums[c];
     for (std::int64_t g = 0; g < key_groups_; ++g) {
       merge(scores.key, key_extents_[static_cast<std::size_t>(head * key_groups_ + g)]);
-      magnitude =
-          std::max(magnitude, value_magnitudes_[static_cast<std::size_t>(head * key_groups_ + g)]);
+      merge(result.value_extent, value_extents_[static_cast<std::size_t>(head * key_groups_ + g)]);
       for (int c = 0; c < kHeadDim; ++c) {
         numerics::ChannelRange& range = result.values[c];
         range.max = std::max(range.max, value_max_.group(head, g)[c]);
         range.min = std::min(range.min, value_min_.group(head, g)[c]);
       }
     }
-    result.values_finite = magnitude < numerics::kFloatInfinityBits;
+    result.values_finite = result.value_extent.finite();
   }
 
  private:
@@ -144,7 +142,7 @@ class StatisticsPass {
     sum_squared_rows(tile.rows, count, key_squares_.group(head, group));
 
     load(tile, request_.v, head, group, count);
-    value_magnitudes_[extent] = largest_magnitude_bits(tile.rows, count);
+    value_extents_[extent] = tile_extent(tile, count);
     sum_rows(tile.rows, count, value_sums_.group(head, group));
     float* max = value_max_.group(head, group);
     float* min = value_min_.group(head, group);
@@ -165,7 +163,7 @@ class StatisticsPass {
   PartialSums value_min_;
   std::vector<Extent> query_extents_;
   std::vector<Extent> key_extents_;
-  std::vector<std::uint32_t> value_magnitudes_;
+  std::vector<Extent> value_extents_;
   RowTiles tiles_;
 };
 

@@ -59,6 +59,11 @@ struct Contract {
   int axes_rounds;            ///< of orthogonal iteration
   int min_log2_axes_scores;   ///< heads with fewer scores than 2^this are not worth their axes
   float axes_variance_share;  ///< axes must go below this share of the variance without
+
+  // Principal axes of V.
+  float value_axes_min_share;   ///< of V's energy that the residual columns must hold
+  int value_axes_max_exponent;  ///< elements of V are below 2^this
+  int value_axes_max_peak;      ///< squared row norms are at most 2^this times their mean
 };
 
 inline constexpr Contract kContractV2{
@@ -108,6 +113,12 @@ inline constexpr Contract kContractV2{
     .axes_rounds = 2,
     .min_log2_axes_scores = 25,
     .axes_variance_share = 0.8f,
+
+    .value_axes_min_share = 0.15f,
+    // Averages of V on axes stay in binary16, with room for the square root of 128.
+    .value_axes_max_exponent = 11,
+    // E4M3's normal numbers span 2^15 below 448.
+    .value_axes_max_peak = 17,
 };
 
 /// The contract of this build.

@@ -46,11 +46,13 @@ struct ScorePlan {
 template <int kDim>
 struct HeadPlanOf {
   ScorePlan scores;
-  Prediction score_rounding;  ///< standard deviation of a score, code units
-  Prediction value_rounding;  ///< of V about the removed mean, relative RMS
+  Prediction score_rounding;        ///< standard deviation of a score, code units
+  Prediction value_rounding;        ///< of V about the removed mean, relative RMS
+  std::int32_t values_on_axes = 0;  ///< 0 or 1: V less its means is multiplied by a basis
+  std::int32_t reserved[3] = {};    ///< the tables start at a multiple of 16 bytes
   float key_means[kDim] = {};
   float value_means[kDim] = {};
-  float value_scales[kDim] = {};
+  float value_scales[kDim] = {};  ///< of axes, where V is on axes
   float value_multipliers[kDim] = {};
   /// Channels (columns, on axes) with residual columns, by rank; step s, position p holds entry
   /// 16 s + p.
@@ -58,7 +60,7 @@ struct HeadPlanOf {
 
   [[nodiscard]] OPENVC_HD constexpr HeadRule rule() const {
     return head_rule(scores.score_exponent, scores.wide != 0, scores.extra_steps,
-                     scores.excess_exponent);
+                     scores.excess_exponent, values_on_axes != 0);
   }
 };
 

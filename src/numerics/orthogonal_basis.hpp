@@ -5,6 +5,7 @@
 
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
+#include "numerics/half.hpp"
 #include "numerics/principal_axes.hpp"
 #include "numerics/team.hpp"
 
@@ -50,6 +51,16 @@ inline constexpr int kBasisFractionBits = 16;
 OPENVC_HD constexpr float round_basis(float x) {
   constexpr float kToGrid = 1.5f * exp2_int(kFloatMantissaBits - kBasisFractionBits);
   return (x + kToGrid) - kToGrid;
+}
+
+/// An element as two bfloat16 numbers, whose sum is exact.
+struct BasisTerms {
+  std::uint16_t high;
+  std::uint16_t low;
+};
+OPENVC_HD constexpr BasisTerms basis_terms(float x) {
+  const std::uint16_t high = float_to_bfloat16(x);
+  return {high, float_to_bfloat16(x - bfloat16_to_float(high))};
 }
 
 /// Axes of a head: `columns` of a matrix of kDim rows.

@@ -152,13 +152,18 @@ OPENVC_HD constexpr bool can_rotate(const Extent& query, const Extent& key) {
 /// Principal axes are worth it below this share of the predicted variance without them.
 inline constexpr float kAxesVarianceShare = kContract.axes_variance_share;
 
-/// Whether a head of this size may use principal axes. They cost the preparation tens of
+/// Whether a head is large enough for principal axes. They cost the preparation tens of
 /// microseconds, which short calls cannot earn back.
+OPENVC_HD constexpr bool earns_axes(std::int64_t queries, std::int64_t keys) {
+  constexpr std::int64_t kMinScores = std::int64_t{1} << kContract.min_log2_axes_scores;
+  return queries >= ceil_div(kMinScores, keys);
+}
+
+/// Whether a head of this size may use principal axes of Q and K.
 OPENVC_HD constexpr bool wants_axes(const NumericOptions& options, std::int64_t queries,
                                     std::int64_t keys) {
   if (options.max_extra_steps == 0 || options.rotation == Choice::never) return false;
-  constexpr std::int64_t kMinScores = std::int64_t{1} << kContract.min_log2_axes_scores;
-  return options.rotation == Choice::always || queries >= ceil_div(kMinScores, keys);
+  return options.rotation == Choice::always || earns_axes(queries, keys);
 }
 
 /// Fills sums.mixed: energies outside of the axes are spread evenly over the other columns.

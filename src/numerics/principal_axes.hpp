@@ -231,6 +231,19 @@ template <int kDim, class Team>
       });
 }
 
+/// Axes of the matrix in the storage.
+template <int kDim, class Team>
+[[gnu::always_inline]] OPENVC_HD constexpr void iterate_axes(const Team& team, int columns,
+                                                             AxesStorageOf<kDim>& storage) {
+  take_strongest_columns<kDim>(team, storage.matrix, columns, storage);
+  orthonormalize<kDim>(team, storage.axes, columns, storage);
+  for (int round = 0; round < kContract.axes_rounds; ++round) {
+    multiply_symmetric<kDim>(team, storage.matrix, storage.axes, columns, storage.products);
+    multiply_symmetric<kDim>(team, storage.matrix, storage.products, columns, storage.axes);
+    orthonormalize<kDim>(team, storage.axes, columns, storage);
+  }
+}
+
 /// Sums of shares are known to this part of the whole only.
 inline constexpr float kSharePrecision = exp2_int(-20);
 
@@ -246,11 +259,10 @@ OPENVC_HD constexpr float outside_share(const float* shares, int count) {
   return outside > kSharePrecision ? outside : kSharePrecision;
 }
 
-/// The share of the tensor in storage.matrix outside of the axes of every number of steps.
+/// Leaves x . matrix x of every axis in storage.energies.
 template <int kDim, class Team>
-[[gnu::always_inline]] OPENVC_HD constexpr void outside_shares(const Team& team, int columns,
-                                                               AxesStorageOf<kDim>& storage,
-                                                               float* outside) {
+[[gnu::always_inline]] OPENVC_HD constexpr void axis_energies(const Team& team, int columns,
+                                                              AxesStorageOf<kDim>& storage) {
   multiply_symmetric<kDim>(team, storage.matrix, storage.axes, columns, storage.products);
   team.run(
       columns, [&](int j) __attribute__((always_inline)) {
@@ -258,6 +270,14 @@ template <int kDim, class Team>
         const auto image = [&](int row) { return storage.products[row * columns + j]; };
         storage.energies[j] = row_dot<kDim>(axis, image);
       });
+}
+
+/// The share of the tensor in storage.matrix outside of the axes of every number of steps.
+template <int kDim, class Team>
+[[gnu::always_inline]] OPENVC_HD constexpr void outside_shares(const Team& team, int columns,
+                                                               AxesStorageOf<kDim>& storage,
+                                                               float* outside) {
+  axis_energies<kDim>(team, columns, storage);
   team.run(
       kExtraStepChoices, [&](int i) __attribute__((always_inline)) {
         const int count = extra_step_choice(i) * kResidualChannelsPerStep;
@@ -281,17 +301,41 @@ template <int kDim, class Team>
         shares.steps = known ? columns / kResidualChannelsPerStep : 0;
       });
   if (!known) return;
-  take_strongest_columns<kDim>(team, storage.matrix, columns, storage);
-  orthonormalize<kDim>(team, storage.axes, columns, storage);
-  for (int round = 0; round < kContract.axes_rounds; ++round) {
-    multiply_symmetric<kDim>(team, storage.matrix, storage.axes, columns, storage.products);
-    multiply_symmetric<kDim>(team, storage.matrix, storage.products, columns, storage.axes);
-    orthonormalize<kDim>(team, storage.axes, columns, storage);
-  }
+  iterate_axes<kDim>(team, columns, storage);
   normalized_moments<kDim>(team, query, false, storage);
   outside_shares<kDim>(team, columns, storage, shares.query);
   normalized_moments<kDim>(team, key, false, storage);
   outside_shares<kDim>(team, columns, storage, shares.key);
+}
+
+/// Axes of V that are computed: those with residual columns, and what completes a multiple of
+/// eight.
+inline constexpr int kValueAxes = static_cast<int>(round_up(kValueColumns, 8));
+
+/// The same of V alone; kValueAxes axes.
+template <int kDim, class Team>
+[[gnu::always_inline]] OPENVC_HD constexpr void value_axes(const Team& team,
+                                                           const AxesTensorOf<kDim>& tensor,
+                                                           AxesStorageOf<kDim>& storage,
+                                                           ValueAxes& axes) {
+  const bool known = normalized_moments<kDim>(team, tensor, false, storage);
+  team.run(
+      1, [&](int) __attribute__((always_inline)) {
+        axes.known = known ? 1 : 0;
+        const auto tokens = static_cast<float>(tensor.tokens);
+        const float unit = exp2_int(storage.largest);
+        axes.mean_square = storage.trace / tokens / tokens * unit * unit;
+        axes.inside = 0.0f;
+      });
+  if (!known) return;
+  iterate_axes<kDim>(team, kValueAxes, storage);
+  axis_energies<kDim>(team, kValueAxes, storage);
+  team.run(
+      1, [&](int) __attribute__((always_inline)) {
+        float shares[kValueAxes] = {};
+        for (int i = 0; i < kValueColumns; ++i) shares[i] = storage.energies[i];
+        axes.inside = sum_balanced(shares, kValueAxes);
+      });
 }
 
 }  // namespace openvc::numerics

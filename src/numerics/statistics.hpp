@@ -48,6 +48,13 @@ struct ScoreStatisticsOf {
   AxisShares axes;
 };
 
+/// Of V's principal axes, from a sample.
+struct ValueAxes {
+  float inside = 0.0f;       ///< share of the energy on the axes with residual columns
+  float mean_square = 0.0f;  ///< of a row's norm, about the mean if that is removed
+  std::int32_t known = 0;    ///< 0 or 1: whether the head has axes
+};
+
 /// Of one channel of V over all tokens.
 struct ChannelRange {
   float sum = 0.0f;
@@ -60,6 +67,8 @@ struct HeadStatisticsOf {
   ScoreStatisticsOf<kDim> scores;
   ChannelRange values[kDim] = {};
   bool values_finite = true;
+  Extent value_extent;
+  ValueAxes value_axes;
 };
 
 using ScoreStatistics = ScoreStatisticsOf<kHeadDim>;

@@ -7,6 +7,7 @@
 #include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
 #include "numerics/head_plan.hpp"
+#include "numerics/plan_scores.hpp"
 #include "numerics/score_scale.hpp"
 #include "numerics/statistics.hpp"
 #include "openvc/options.hpp"
@@ -55,13 +56,70 @@ OPENVC_HD constexpr ChannelCode channel_code(float mean, float spread, bool fini
   return {mean, spread / kE4m3Max, kE4m3Max / spread};
 }
 
-/// Prediction of V's rounding: an E4M3 number about the removed mean.
-OPENVC_HD constexpr Prediction predict_value_rounding() { return {kContract.rounding_error, 0.0f}; }
+/// Prediction of V's rounding: an E4M3 number about the removed mean, but for the share of the
+/// energy that has residual columns.
+OPENVC_HD inline Prediction predict_value_rounding(float inside) {
+  return {kContract.rounding_error * sqrtf(1.0f - inside), 0.0f};
+}
+
+/// norm^2 <= 2^this of every row of V less its means.
+template <int kDim = kHeadDim>
+OPENVC_HD constexpr int centred_value_norm_exponent(const Extent& value, float mean_squares) {
+  return mean_squares > 0.0f ? centred_key_norm_exponent<kDim>(value, mean_squares)
+                             : squared_norm_exponent<kDim>(value);
+}
+
+/// Whether V of a head is coded on its axes: they hold enough of its energy, and no row is so much
+/// longer than the others that these would be subnormal in the scale of all.
+OPENVC_HD constexpr bool values_use_axes(const ValueAxes& axes, const Extent& value,
+                                         int norm_exponent, const NumericOptions& options) {
+  constexpr float kLargest = exp2_int(kContract.value_axes_max_exponent);
+  constexpr float kSmallest = exp2_int(kMinSafeExponent);
+  const float magnitude = value.magnitude();
+  if (axes.known == 0 || options.value_axes == Choice::never) return false;
+  if (!(magnitude < kLargest && magnitude >= kSmallest)) return false;
+  if (options.value_axes == Choice::always) return true;
+  return axes.inside >= kContract.value_axes_min_share &&
+         exp2_int(norm_exponent) <= exp2_int(kContract.value_axes_max_peak) * axes.mean_square;
+}
+
+/// The code of all axes: a power of two that takes the largest row norm, which bounds every element
+/// of a rotated row, to E4M3's range. 448 2^k >= 2^(norm_exponent / 2).
+OPENVC_HD constexpr ChannelCode axis_code(float mean, int norm_exponent) {
+  static_assert(kE4m3Max == 0x1.Cp8f);
+  const int exponent = (norm_exponent >> 1) - 8;
+  return {mean, exp2_int(exponent), exp2_int(-exponent)};
+}
+
+/// Mean of a channel that is removed before V is multiplied by a basis: all of it.
+OPENVC_HD constexpr float axes_mean(float sum, std::int64_t tokens, bool smooth) {
+  return smooth ? sum / static_cast<float>(tokens) : 0.0f;
+}
 
 /// The part of a head's plan that concerns V.
 template <int kDim>
-OPENVC_HD constexpr void plan_values(const HeadStatisticsOf<kDim>& statistics, std::int64_t keys,
-                                     const NumericOptions& options, HeadPlanOf<kDim>& plan) {
+OPENVC_HD inline void plan_values(const HeadStatisticsOf<kDim>& statistics, std::int64_t keys,
+                                  const NumericOptions& options, HeadPlanOf<kDim>& plan) {
+  const Extent& extent = statistics.value_extent;
+  if (extent.finite() && extent.magnitude_bits != 0) {
+    float means[kDim] = {};
+    for (int c = 0; c < kDim; ++c) {
+      means[c] = axes_mean(statistics.values[c].sum, keys, options.smooth_values);
+    }
+    const float squares = row_sum_squares<kDim>([&](int c) { return means[c]; });
+    const int norm_exponent = centred_value_norm_exponent<kDim>(extent, squares);
+    if (values_use_axes(statistics.value_axes, extent, norm_exponent, options)) {
+      for (int c = 0; c < kDim; ++c) {
+        const ChannelCode code = axis_code(means[c], norm_exponent);
+        plan.value_means[c] = code.mean;
+        plan.value_scales[c] = code.scale;
+        plan.value_multipliers[c] = code.multiplier;
+      }
+      plan.values_on_axes = 1;
+      plan.value_rounding = predict_value_rounding(statistics.value_axes.inside);
+      return;
+    }
+  }
   float spreads[kDim] = {};
   float largest = 0.0f;
   for (int c = 0; c < kDim; ++c) {
@@ -77,7 +135,7 @@ OPENVC_HD constexpr void plan_values(const HeadStatisticsOf<kDim>& statistics, s
     plan.value_scales[c] = code.scale;
     plan.value_multipliers[c] = code.multiplier;
   }
-  plan.value_rounding = predict_value_rounding();
+  plan.value_rounding = predict_value_rounding(0.0f);
 }
 
 /// Position of v on the channel's E4M3 grid, before rounding.

@@ -23,10 +23,11 @@ struct PrepareRequest {
   PackedFormat format{};  // of the backend that reads the result
 };
 
-/// Whether heads may have V coded on axes: wanted, and with keys enough for what it costs.
+/// Whether heads may have V coded on axes: wanted, with keys enough for what it costs, and without
+/// V repair, which is another remedy for the same error.
 constexpr bool with_value_axes(const PrepareRequest& request) {
   return request.numerics.value_axes != Choice::never &&
-         request.problem.keys >= numerics::kMinValueAxesKeys;
+         request.problem.keys >= numerics::kMinValueAxesKeys && request.problem.repair_rows == 0;
 }
 
 constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {

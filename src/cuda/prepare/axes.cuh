@@ -58,11 +58,11 @@ inline constexpr int kBasisThreads = 256;
 
 /// An element of the matrix as two terms of the inputs' type, whose sum is exact.
 template <ElementType kType>
-struct BasisTerms {
+struct InputTerms {
   std::uint16_t high;
   std::uint16_t low;
 
-  __device__ explicit BasisTerms(float x) {
+  __device__ explicit InputTerms(float x) {
     if constexpr (kType == ElementType::float16) {
       high = numerics::float_to_half(x);
       low = numerics::float_to_half(x - numerics::half_to_float(high));
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kBasisThreads) write_basis(const __grid_consta
     if constexpr (kType == ElementType::float32) {
       a.basis<float>(block.bh)[(first_channel + channel) * kDim + column] = x;
     } else {
-      const BasisTerms<kType> terms(x);
+      const InputTerms<kType> terms(x);
       std::uint16_t* basis = a.basis<std::uint16_t>(block.bh);
       const int place = column * kDim + first_channel + channel;
       basis[place] = terms.high;

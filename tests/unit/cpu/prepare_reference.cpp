@@ -12,6 +12,7 @@
 #include "cpu/load_row.hpp"
 #include "numerics/canonical_sum.hpp"
 #include "numerics/hadamard.hpp"
+#include "numerics/half.hpp"
 #include "numerics/orthogonal_basis.hpp"
 #include "numerics/plan_scores.hpp"
 #include "numerics/principal_axes.hpp"
@@ -108,10 +109,9 @@ class Head {
     if (plan_.scores.axes != 0) find_basis();
     description.score_exponent = plan_.scores.score_exponent;
     description.predicted_score_error = std::sqrt(plan_.scores.error_variance);
-    const HeadRule rule = head_rule(plan_.scores.score_exponent, plan_.scores.wide != 0,
-                                    plan_.scores.extra_steps, plan_.scores.excess_exponent);
+    plan_axes_of_values();
+    const HeadRule rule = plan_.rule();
     std::memcpy(at(out_.layout.head_rules, head_ * 4), &rule, sizeof(rule));
-
     const bool finite = extent_of(v_).finite();
     float widest = 0.0f;
     std::array<float, kHeadDim> spreads{};
@@ -129,6 +129,9 @@ class Head {
     for (std::size_t c = 0; c < kHeadDim; ++c) {
       const bool per_head = request_.numerics.value_scale == ValueScale::per_head;
       codes_[c] = channel_code(codes_[c].mean, per_head ? widest : spreads[c], finite);
+      if (plan_.values_on_axes != 0) {
+        codes_[c] = {plan_.value_means[c], plan_.value_scales[c], plan_.value_multipliers[c]};
+      }
       const auto place = (head_ * kHeadDim + static_cast<std::int64_t>(c)) * 4;
       std::memcpy(at(out_.layout.value_scales, place), &codes_[c].scale, 4);
       std::memcpy(at(out_.layout.value_means, place), &codes_[c].mean, 4);
@@ -157,6 +160,40 @@ class Head {
     return request_.numerics.max_extra_steps * kResidualChannelsPerStep;
   }
 
+  /// Fills the plan of V if it is on axes, and rotates V.
+  void plan_axes_of_values() {
+    HeadStatistics head;
+    head.value_extent = extent_of(v_);
+    head.values_finite = head.value_extent.finite();
+    for (std::size_t c = 0; c < kHeadDim; ++c) head.values[c].sum = channel_sum(v_, c);
+    const NumericOptions& options = request_.numerics;
+    if (!head.values_finite || !schedule::with_value_axes(request_)) return;
+    const auto moments = sample_moments(v_, options.smooth_values);
+    value_axes<kHeadDim>(SerialTeamOf<8>{},
+                         AxesTensor{*moments, sample_size(problem_.keys), options.smooth_values},
+                         *axes_, head.value_axes);
+    plan_values(head, problem_.keys, options, plan_);
+    if (plan_.values_on_axes == 0) return;
+    const auto storage = std::make_unique<BasisStorage>();
+    constexpr int kColumns = 8;
+    orthogonal_basis(SerialTeamOf<8>{}, AxesView{axes_->axes, kColumns, kColumns}, 0, *storage);
+    for (int c = 0; c < kHeadDim; ++c) {
+      for (int j = 0; j < kHeadDim; ++j) {
+        const float x = round_basis(storage->rows[j * (kColumns + kHeadDim) + kColumns + c]);
+        value_basis_[static_cast<std::size_t>(c)][static_cast<std::size_t>(j)] = x;
+        const std::uint16_t high = float_to_bfloat16(x);
+        const std::uint16_t low = float_to_bfloat16(x - bfloat16_to_float(high));
+        const std::size_t section = out_.layout.value_basis_at(head_);
+        std::memcpy(at(section, (j * kHeadDim + c) * 2), &high, 2);
+        std::memcpy(at(section, ((kHeadDim + j) * kHeadDim + c) * 2), &low, 2);
+      }
+    }
+    for (Row& row : v_) {
+      for (std::size_t c = 0; c < kHeadDim; ++c) row[c] = row[c] - plan_.value_means[c];
+      row = on_axes(row, value_basis_);
+    }
+  }
+
   void find_basis() {
     const auto storage = std::make_unique<BasisStorage>();
     const int columns = plan_.scores.extra_steps * kResidualChannelsPerStep;
@@ -170,11 +207,11 @@ class Head {
   }
 
   /// row * matrix, channel by channel.
-  [[nodiscard]] Row on_axes(const Row& row) const {
+  [[nodiscard]] static Row on_axes(const Row& row, const std::array<Row, kHeadDim>& basis) {
     Row result{};
     for (std::size_t c = 0; c < kHeadDim; ++c) {
       for (std::size_t j = 0; j < kHeadDim; ++j) {
-        result[j] = __builtin_fmaf(row[c], basis_[c][j], result[j]);
+        result[j] = __builtin_fmaf(row[c], basis[c][j], result[j]);
       }
     }
     return result;
@@ -191,7 +228,7 @@ class Head {
                     4);
       }
       if (plan_.scores.rotated != 0) rotate(row, kQueryRotationScale);
-      if (plan_.scores.axes != 0) row = on_axes(row);
+      if (plan_.scores.axes != 0) row = on_axes(row, basis_);
       const std::int64_t place = head_ * out_.layout.query_rows + s;
       score_row(row, plan_.scores.query_multiplier, out_.layout.query_codes,
                 out_.layout.query_columns, place, problem_.batch_heads() * out_.layout.query_rows,
@@ -204,7 +241,7 @@ class Head {
       Row row = k_[static_cast<std::size_t>(s)];
       for (std::size_t c = 0; c < kHeadDim; ++c) row[c] = row[c] - plan_.key_means[c];
       if (plan_.scores.rotated != 0) rotate(row, kKeyRotationScale);
-      if (plan_.scores.axes != 0) row = on_axes(row);
+      if (plan_.scores.axes != 0) row = on_axes(row, basis_);
       score_row(row, plan_.scores.key_multiplier, out_.layout.key_codes, out_.layout.key_columns,
                 head_ * problem_.padded_keys() + s, problem_.batch_heads() * problem_.padded_keys(),
                 false);
@@ -222,8 +259,13 @@ class Head {
       for (std::size_t c = 0; c < kHeadDim; ++c) {
         *value_byte(c, s) = e4m3_encode(coordinate(s, c));
       }
-      for (std::size_t row = kHeadDim; row < static_cast<std::size_t>(out_.layout.value_rows());
-           ++row) {
+      if (plan_.values_on_axes != 0) {
+        for (std::size_t i = 0; i < kValueColumns; ++i) {
+          *value_byte(kHeadDim + i, s) = e4m3_encode(residual(s, i));
+        }
+      }
+      for (auto row = static_cast<std::size_t>(out_.layout.ones_row());
+           row < static_cast<std::size_t>(out_.layout.value_rows()); ++row) {
         *value_byte(row, s) = e4m3_encode(1.0f);
       }
     }
@@ -288,7 +330,8 @@ class Head {
   }
 
   [[nodiscard]] float coordinate(std::int64_t s, std::size_t c) const {
-    return channel_coordinate(v_[static_cast<std::size_t>(s)][c], codes_[c]);
+    const float x = v_[static_cast<std::size_t>(s)][c];
+    return plan_.values_on_axes != 0 ? x * codes_[c].multiplier : channel_coordinate(x, codes_[c]);
   }
 
   [[nodiscard]] float residual(std::int64_t s, std::size_t c) const {
@@ -317,6 +360,7 @@ class Head {
   numerics::HeadPlan plan_;
   std::unique_ptr<AxesStorage> axes_ = std::make_unique<AxesStorage>();
   std::array<Row, kHeadDim> basis_{};
+  std::array<Row, kHeadDim> value_basis_{};
   std::array<ChannelCode, kHeadDim> codes_{};
 };
 
@@ -383,6 +427,9 @@ std::vector<Section> sections(const schedule::PrepareRequest& request) {
   add("head_rules", layout.head_rules, bh * sizeof(numerics::HeadRule));
   add("value_scales", layout.value_scales, bh * kHeadDim * sizeof(float));
   add("value_means", layout.value_means, bh * kHeadDim * sizeof(float));
+  if (schedule::with_value_axes(request)) {
+    add("value_bases", layout.value_bases, bh * layout.value_basis_bytes());
+  }
   if (request.with_log_sum_exp) {
     add("smoothing_shifts", layout.smoothing_shifts,
         bh * static_cast<std::size_t>(p.queries) * sizeof(float));

@@ -109,6 +109,11 @@ NumericOptions plain() {
   return options;
 }
 
+NumericOptions values_on_axes(NumericOptions options = {}) {
+  options.value_axes = Choice::always;
+  return options;
+}
+
 class PrepareEqualsReference : public testing::TestWithParam<Case> {};
 
 TEST_P(PrepareEqualsReference, EveryByteOfEverySection) {
@@ -140,6 +145,15 @@ const Case kCases[] = {
     {"axes_of_few_tokens", ElementType::bfloat16, 1, 1, 3, 5, 1.0f, false, 0, on_axes(2)},
     {"axes_if_better", ElementType::bfloat16, 1, 1, 5'800, 5'800, 2.0f, false, 0,
      rotate(Choice::automatic, 1)},
+    {"values_on_axes", ElementType::bfloat16, 1, 2, 140, 4'100, 1.0f, true, 0, values_on_axes()},
+    {"all_on_axes", ElementType::float16, 2, 1, 129, 4'096, 1.0f, true, 0,
+     values_on_axes(on_axes(2))},
+    {"values_on_axes_uncentred", ElementType::float32, 1, 1, 140, 4'223, 1.0f, true, 0,
+     values_on_axes(plain())},
+    {"values_of_too_few_keys", ElementType::bfloat16, 1, 1, 3, 4'095, 1.0f, false, 0,
+     values_on_axes()},
+    {"values_with_repair", ElementType::bfloat16, 1, 1, 140, 4'100, 1.0f, false, 129,
+     values_on_axes()},
     {"axes_and_repair", ElementType::bfloat16, 1, 1, 140, 400, 1.0f, false, 129, on_axes(2)},
     {"rotated_if_better", ElementType::bfloat16, 1, 2, 140, 270, 1.0f, true, 0,
      rotate(Choice::automatic, 0)},
