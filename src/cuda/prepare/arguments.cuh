@@ -77,18 +77,29 @@ struct Arguments {
   [[nodiscard]] __device__ numerics::AxisShares& axis_shares(std::int64_t bh) const {
     return reinterpret_cast<numerics::AxisShares*>(workspace + workspace_layout.axis_shares)[bh];
   }
-  [[nodiscard]] __device__ float* axes(std::int64_t bh) const {
-    return reinterpret_cast<float*>(workspace + workspace_layout.axes) +
-           bh * numerics::kHeadDim * numerics::kMaxAxes;
+  [[nodiscard]] __device__ numerics::ValueAxes& value_axes(std::int64_t bh) const {
+    return reinterpret_cast<numerics::ValueAxes*>(workspace + workspace_layout.value_axes)[bh];
+  }
+  /// Axes of Q and K, or of V, [channel][axis].
+  [[nodiscard]] __device__ float* axes(int part, std::int64_t bh) const {
+    const bool of_scores = part == kScores;
+    return reinterpret_cast<float*>(
+               workspace + (of_scores ? workspace_layout.axes : workspace_layout.value_matrix)) +
+           bh * numerics::kHeadDim * (of_scores ? numerics::kMaxAxes : numerics::kValueAxes);
   }
   /// Of 4 bytes an element: one binary32 number, or two terms of 16 bits.
   template <class Element>
-  [[nodiscard]] __device__ Element* basis(std::int64_t bh) const {
+  [[nodiscard]] __device__ Element* basis(int part, std::int64_t bh) const {
     constexpr std::int64_t kBytes = sizeof(float) * numerics::kHeadDim * numerics::kHeadDim;
-    return reinterpret_cast<Element*>(workspace + workspace_layout.basis + bh * kBytes);
+    return reinterpret_cast<Element*>(
+        workspace + (part == kScores ? workspace_layout.basis : workspace_layout.value_basis) +
+        bh * kBytes);
   }
-  [[nodiscard]] __device__ float* key_offsets(std::int64_t bh) const {
-    return reinterpret_cast<float*>(workspace + workspace_layout.key_offsets) +
+  /// Means of K, or of V, times the basis.
+  [[nodiscard]] __device__ float* offsets(int part, std::int64_t bh) const {
+    return reinterpret_cast<float*>(workspace + (part == kScores
+                                                     ? workspace_layout.key_offsets
+                                                     : workspace_layout.value_offsets)) +
            bh * numerics::kHeadDim;
   }
 
@@ -112,6 +123,9 @@ struct Arguments {
   }
   [[nodiscard]] __device__ numerics::HeadRule& head_rule(std::int64_t bh) const {
     return *reinterpret_cast<numerics::HeadRule*>(block + block_layout.head_rule_at(bh));
+  }
+  [[nodiscard]] __device__ std::uint16_t* packed_value_basis(std::int64_t bh) const {
+    return reinterpret_cast<std::uint16_t*>(block + block_layout.value_basis_at(bh));
   }
   [[nodiscard]] __device__ float* value_scales(std::int64_t bh) const {
     return reinterpret_cast<float*>(block + block_layout.value_scales_at(bh));

@@ -26,6 +26,7 @@ static_assert(kValueSums == kPartStatistics && kValueMax == 4 && kValueMin == 5)
 inline constexpr int kColumnWarps = kPartStatistics * kLanePairs;
 /// Next to them, a warp per extent.
 inline constexpr int kExtentWarps = kValueMagnitude;
+inline constexpr int kValueExtentWarps = kExtentStatistics - kValueMagnitude;
 inline constexpr int kFinishThreads = 1024;
 static_assert(kFinishThreads / kWarp >= kColumnWarps + kExtentWarps);
 
@@ -47,7 +48,7 @@ enum PlanSum : int {
 
 struct FinishStorage {
   alignas(16) LanePairs columns[kPartStatistics];
-  alignas(16) float key_means[numerics::kHeadDim];
+  alignas(16) float means[numerics::kHeadDim];  // of K, or of V
   alignas(16) float products[numerics::kHeadDim];
   std::int32_t before[kRankSlices][numerics::kHeadDim];
   float plan_sums[kPlanSums][kChannelWarps];
@@ -60,6 +61,9 @@ struct FinishStorage {
   }
   [[nodiscard]] __device__ numerics::Extent key() const {
     return {extents[kKeyMagnitude], __uint_as_float(extents[kKeyRowSquares])};
+  }
+  [[nodiscard]] __device__ numerics::Extent value() const {
+    return {extents[kValueMagnitude], __uint_as_float(extents[kValueRowSquares])};
   }
   /// Last steps of the balanced tree over the channels.
   [[nodiscard]] __device__ float plan_sum(int i) const {
@@ -81,8 +85,9 @@ struct JoinTask {
     is_extent = warp >= kColumnWarps;
     if (is_extent) {
       const int extent = warp - kColumnWarps;
-      statistic =
-          part == kScores && extent < kExtentWarps ? extent : static_cast<int>(kValueMagnitude);
+      const int last = part == kScores ? kExtentWarps - 1 : kValueExtentWarps - 1;
+      statistic = (part == kScores ? 0 : static_cast<int>(kValueMagnitude)) +
+                  (extent < last ? extent : last);
       count =
           static_cast<int>(statistic <= kQueryRowSquares ? layout.query_tiles : layout.key_tiles);
       first = a.extents(statistic, bh);
@@ -127,7 +132,7 @@ __device__ __forceinline__ ChannelEnergies channel_energies(const Arguments& a, 
   energies.query = numerics::query_energy(query_squares, a.problem.queries,
                                           numerics::query_gain(a.softmax_scale));
   energies.key = numerics::key_energy(key_squares, a.problem.keys, mean);
-  shared.key_means[c] = mean;
+  shared.means[c] = mean;
   shared.products[c] = energies.query * energies.key;
   return energies;
 }
@@ -197,6 +202,15 @@ __device__ __forceinline__ void write_decision(const Arguments& a, std::int64_t 
   plan.score_rounding = numerics::predict_score_rounding(scores);
 }
 
+/// Squared norm of the means; one warp does the work.
+__device__ __forceinline__ void square_means(FinishStorage& shared) {
+  if (threadIdx.x / kWarp != kMeanWarp) return;
+  Chunk means;
+  load_table(shared.means, static_cast<int>(threadIdx.x) % kRowThreads, means);
+  const float squares = row_dot(means, means);
+  if (threadIdx.x % kWarp == 0) shared.mean_squares = squares;
+}
+
 /// Plan of Q and K. All threads of the block; the columns and extents are in shared memory.
 __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t bh,
                                               FinishStorage& shared) {
@@ -208,12 +222,7 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
   if (is_channel) energies = channel_energies(a, c, shared);
   __syncthreads();
   shared.before[slice][c] = count_before_in_slice(shared, slice, c);
-  if (threadIdx.x / kWarp == kMeanWarp) {
-    Chunk means;
-    load_table(shared.key_means, static_cast<int>(threadIdx.x) % kRowThreads, means);
-    const float squares = row_dot(means, means);
-    if (threadIdx.x % kWarp == 0) shared.mean_squares = squares;
-  }
+  square_means(shared);
   __syncthreads();
   int rank = 0;
   if (is_channel) {
@@ -229,23 +238,20 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
                                          ? static_cast<std::uint8_t>(scores.axes != 0 ? rank : c)
                                          : std::uint8_t{0};
     }
-    plan.key_means[c] = shared.key_means[c];
+    plan.key_means[c] = shared.means[c];
     if (threadIdx.x == 0) write_decision(a, bh, scores);
   }
 }
 
-/// Scales and means of V. All threads of the block.
-__device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t bh,
-                                              FinishStorage& shared) {
+/// The code of a channel of V, which all threads of the block help to find.
+__device__ __forceinline__ numerics::ChannelCode channel_code(const Arguments& a,
+                                                              const numerics::ChannelRange& range,
+                                                              bool is_channel,
+                                                              FinishStorage& shared) {
   const auto c = static_cast<int>(threadIdx.x);
-  const bool is_channel = c < numerics::kHeadDim;
   float mean = 0.0f;
   float spread = 0.0f;
   if (is_channel) {
-    const numerics::ChannelRange range{
-        join_warps(shared.columns[kValueSums - kPartStatistics], c, Add{}),
-        join_warps(shared.columns[kValueMax - kPartStatistics], c, Max{}),
-        join_warps(shared.columns[kValueMin - kPartStatistics], c, Min{})};
     mean = a.numerics.smooth_values ? numerics::channel_mean(range, a.problem.keys) : 0.0f;
     spread = numerics::channel_spread(range, mean);
     // A spread is not negative, so its bits order like the number.
@@ -254,7 +260,6 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
     if (c % kWarp == 0) shared.spreads[c / kWarp] = largest;
   }
   __syncthreads();
-  if (!is_channel) return;
   if (a.numerics.value_scale == ValueScale::per_head) {
     std::uint32_t largest = 0;
 #pragma unroll
@@ -263,15 +268,49 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
     }
     spread = __uint_as_float(largest);
   }
-  const bool finite = shared.extents[kValueMagnitude] < numerics::kFloatInfinityBits;
-  const numerics::ChannelCode code = numerics::channel_code(mean, spread, finite);
+  return numerics::channel_code(mean, spread, shared.value().finite());
+}
+
+/// Scales and means of V. All threads of the block.
+__device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t bh,
+                                              FinishStorage& shared) {
+  const auto c = static_cast<int>(threadIdx.x);
+  const bool is_channel = c < numerics::kHeadDim;
+  numerics::ChannelRange range;
+  if (is_channel) {
+    range = {join_warps(shared.columns[kValueSums - kPartStatistics], c, Add{}),
+             join_warps(shared.columns[kValueMax - kPartStatistics], c, Max{}),
+             join_warps(shared.columns[kValueMin - kPartStatistics], c, Min{})};
+  }
+  numerics::ChannelCode code = channel_code(a, range, is_channel, shared);
+  bool on_axes = false;
+  float inside = 0.0f;
+  const numerics::Extent value = shared.value();
+  if (a.workspace_layout.with_value_axes && value.finite() && value.magnitude_bits != 0) {
+    const float mean = numerics::axes_mean(range.sum, a.problem.keys, a.numerics.smooth_values);
+    if (is_channel) shared.means[c] = mean;
+    __syncthreads();
+    square_means(shared);
+    __syncthreads();
+    const int norm_exponent = numerics::centred_value_norm_exponent(value, shared.mean_squares);
+    const numerics::ValueAxes axes = a.value_axes(bh);
+    on_axes = numerics::values_use_axes(axes, value, norm_exponent, a.numerics);
+    if (on_axes) {
+      code = numerics::axis_code(mean, norm_exponent);
+      inside = axes.inside;
+    }
+  }
+  if (!is_channel) return;
   numerics::HeadPlan& plan = a.plan(bh);
   plan.value_means[c] = code.mean;
   plan.value_scales[c] = code.scale;
   plan.value_multipliers[c] = code.multiplier;
   a.value_means(bh)[c] = code.mean;
   a.value_scales(bh)[c] = code.scale;
-  if (c == 0) plan.value_rounding = numerics::predict_value_rounding();
+  if (c != 0) return;
+  plan.value_rounding = numerics::predict_value_rounding(inside);
+  plan.values_on_axes = on_axes ? 1 : 0;
+  for (std::int32_t& word : plan.reserved) word = 0;
 }
 
 /// Blocks per head: kHeadParts, kFinishThreads threads each.
@@ -289,7 +328,7 @@ static __global__ void __launch_bounds__(kFinishThreads, 1)
       join_lane_pair(static_cast<const float*>(task.first), task.count, warp % kLanePairs, combine,
                      identity, shared.columns[warp / kLanePairs]);
     });
-  } else if (warp < kColumnWarps + (part == kScores ? kExtentWarps : 1)) {
+  } else if (warp < kColumnWarps + (part == kScores ? kExtentWarps : kValueExtentWarps)) {
     reduce_extent(task, shared);
   }
   __syncthreads();

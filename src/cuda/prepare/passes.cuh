@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
     collect_value_statistics<kType, kAligned>(a, block.bh, block.index - queries - keys, shared);
   }
   // Behind the axes, which are found meanwhile, so that whoever waits for this waits for them.
-  if (a.workspace_layout.with_axes) ptx::griddepcontrol_wait();
+  if (a.workspace_layout.with_any_axes()) ptx::griddepcontrol_wait();
 }
 
 union QuantizeStorage {

@@ -85,7 +85,7 @@ void launch_axes(const Arguments& a, cudaStream_t stream) {
                 stream, a);
   launch_kernel(sum_sample_moments<kType, kAligned>, parts, kTileThreads,
                 LaunchOrder::overlaps_previous, stream, a);
-  launch_kernel(find_axes, LaunchShape{heads, kAxesThreads, kMemory},
+  launch_kernel(find_axes, LaunchShape{heads * kHeadParts, kAxesThreads, kMemory},
                 LaunchOrder::overlaps_previous, stream, a);
 }
 
@@ -93,10 +93,10 @@ template <ElementType kType, bool kAligned>
 void launch_passes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const WorkspaceLayout& tiles = a.workspace_layout;
-  if (tiles.with_axes) launch_axes<kType, kAligned>(a, stream);
+  if (tiles.with_any_axes()) launch_axes<kType, kAligned>(a, stream);
   launch_kernel(collect_statistics<kType, kAligned>,
                 heads * (tiles.query_tiles + 2 * tiles.key_tiles), kTileThreads,
-                tiles.with_axes ? LaunchOrder::overlaps_previous : LaunchOrder::after_stream,
+                tiles.with_any_axes() ? LaunchOrder::overlaps_previous : LaunchOrder::after_stream,
                 stream, a);
   for (int level = 1; level <= tiles.tree.levels; ++level) {
     launch_kernel(reduce_tiles, heads * kColumnStatistics * TileTree::rows(tiles.tree.tiles, level),
@@ -104,21 +104,21 @@ void launch_passes(const Arguments& a, cudaStream_t stream) {
   }
   launch_kernel(finish_statistics, heads * kHeadParts, kFinishThreads,
                 LaunchOrder::overlaps_previous, stream, a);
-  if (tiles.with_axes) {
-    launch_kernel(write_basis<kType>, heads * kBasisBlocks, kBasisThreads,
+  if (tiles.with_any_axes()) {
+    launch_kernel(write_basis<kType>, heads * kHeadParts * kBasisBlocks, kBasisThreads,
                   LaunchOrder::overlaps_previous, stream, a);
     if constexpr (kType != ElementType::float32) {
-      launch_kernel(write_key_offsets<kType>, heads, numerics::kHeadDim,
+      launch_kernel(write_offsets<kType>, heads * kHeadParts, numerics::kHeadDim,
                     LaunchOrder::overlaps_previous, stream, a);
     }
   }
   launch_kernel(quantize_inputs<kType, kAligned>,
                 heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows), kTileThreads,
                 LaunchOrder::overlaps_previous, stream, a);
-  if (tiles.with_axes) {
+  if (tiles.with_any_axes()) {
     launch_kernel(quantize_on_axes<kType, kAligned>,
-                  heads * (tiles.key_tiles + a.block_layout.query_rows / kTileRows), kTileThreads,
-                  LaunchOrder::overlaps_previous, stream, a);
+                  heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows),
+                  kTileThreads, LaunchOrder::overlaps_previous, stream, a);
   }
 }
 

@@ -210,6 +210,10 @@ __device__ __forceinline__ void quantize_values(const Arguments& a, std::int64_t
   const std::int64_t first = tile * kTileRows;
   const int count = rows_in_tile(a.problem.keys, tile);
   const std::byte* rows = a.v.head(bh, a.problem.heads) + first * a.v.row_stride;
+  if (a.workspace_layout.with_value_axes) {
+    wait();
+    if (a.plan(bh).values_on_axes != 0) return;  // left to quantize_on_axes()
+  }
   float* energies = a.problem.repair_rows > 0 ? a.energies(bh) + first : nullptr;
   write_value_tile<kType, kAligned, ValueContent::codes>(
       [&](int row) { return rows + row * a.v.row_stride; }, count, count, wait, a.plan(bh),

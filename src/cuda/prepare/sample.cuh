@@ -11,8 +11,8 @@
 #include "numerics/moments.hpp"
 #include "numerics/token_sample.hpp"
 
-// Second moments of a sample of Q and of K (numerics/moments.hpp): ranges of the channels first,
-// then products of their codes. A thread block takes one part of the sample of one tensor.
+// Second moments of a sample of Q, of K and of V (numerics/moments.hpp): ranges of the channels
+// first, then products of their codes. A thread block takes one part of the sample of one tensor.
 namespace openvc::cuda::prepare {
 
 /// Tokens of a part that are in shared memory together.
@@ -31,7 +31,9 @@ struct MomentsStorage {
 /// What a block works on.
 struct SampleBlock {
   std::int64_t bh;
-  int tensor;  // kSampledQuery or kSampledKey
+  int tensor;  // SampledTensor
+  bool wanted;
+  bool centred;  // moments about the mean
   int part;
   std::int64_t tokens;
   int count;  // of the sample
@@ -44,7 +46,10 @@ struct SampleBlock {
     bh = block.bh;
     tensor = static_cast<int>(block.index) / kSampleParts;
     part = static_cast<int>(block.index) % kSampleParts;
-    const Source& source = tensor == kSampledQuery ? a.q : a.k;
+    const Source& source = tensor == kSampledQuery ? a.q : (tensor == kSampledKey ? a.k : a.v);
+    wanted =
+        tensor == kSampledValue ? a.workspace_layout.with_value_axes : a.workspace_layout.with_axes;
+    centred = tensor == kSampledKey || (tensor == kSampledValue && a.numerics.smooth_values);
     tokens = tensor == kSampledQuery ? a.problem.queries : a.problem.keys;
     count = numerics::sample_size(tokens);
     rows = source.head(bh, a.problem.heads);
@@ -68,6 +73,7 @@ __global__ void __launch_bounds__(kTileThreads)
   __shared__ float min[numerics::kReductionLanes][numerics::kHeadDim];
   ptx::griddepcontrol_launch_dependents();
   const SampleBlock block(a);
+  if (!block.wanted) return;
   const TileThread thread;
   Chunk largest;
   Chunk smallest;
@@ -135,7 +141,7 @@ __device__ __forceinline__ void finish_ranges(const Arguments& a, const SampleBl
     max = Max{}(ranges[c], max);
     min = Min{}(ranges[numerics::kHeadDim + c], min);
   }
-  const numerics::MomentScale scale = numerics::moment_scale(min, max, block.tensor == kSampledKey);
+  const numerics::MomentScale scale = numerics::moment_scale(min, max, block.centred);
   shared.centres[c] = scale.centre;
   shared.multipliers[c] = scale.multiplier();
   if (block.part == 0) a.moments(block.bh, block.tensor).scales[c] = scale;
@@ -229,6 +235,7 @@ __global__ void __launch_bounds__(kTileThreads)
   ptx::griddepcontrol_launch_dependents();
   const SampleBlock block(a);
   ptx::griddepcontrol_wait();
+  if (!block.wanted) return;
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread < numerics::kHeadDim) finish_ranges(a, block, shared);
   __syncthreads();

@@ -151,6 +151,16 @@ __device__ __forceinline__ float sum_rows(float (&parts)[kRowsPerThread], int ch
   return parts[0] + __shfl_xor_sync(kAllLanes, parts[0], kRowThreads / 2);
 }
 
+/// Leaves the largest sum of squares of a row of every warp in shared memory.
+__device__ __forceinline__ void join_row_squares(float (&row_squares)[kRowsPerThread],
+                                                 const TileThread& thread,
+                                                 StatisticsStorage& shared) {
+  // A sum of squares that is not NaN is not negative, so its bits order like the number.
+  const float sum = Max{}(sum_rows(row_squares, thread.chunk), 0.0f);
+  const std::uint32_t largest = __reduce_max_sync(kAllLanes, __float_as_uint(sum));
+  if (threadIdx.x % kWarp == 0) shared.row_squares[threadIdx.x / kWarp] = largest;
+}
+
 /// Statistics of a tile of Q or K: sums (K only) and sums of squares per channel, extents.
 template <ElementType kType, bool kAligned, bool kWithSums>
 __device__ __forceinline__ void reduce_score_tile(const std::byte* rows, std::int64_t row_stride,
@@ -177,10 +187,7 @@ __device__ __forceinline__ void reduce_score_tile(const std::byte* rows, std::in
   if constexpr (kWithSums) join_lanes(sums, Add{}, shared.columns[0], thread);
   join_lanes(squares, Add{}, shared.columns[1], thread);
   join_magnitudes(magnitude, shared);
-  // A sum of squares that is not NaN is not negative, so its bits order like the number.
-  const float sum = Max{}(sum_rows(row_squares, thread.chunk), 0.0f);
-  const std::uint32_t largest = __reduce_max_sync(kAllLanes, __float_as_uint(sum));
-  if (threadIdx.x % kWarp == 0) shared.row_squares[threadIdx.x / kWarp] = largest;
+  join_row_squares(row_squares, thread, shared);
 }
 
 /// Maximum and minimum of each channel of a thread, NaN ignored. Elements of 16 bits are compared
@@ -234,6 +241,7 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
   Chunk sums = {};
   Range<kType> range;
   Magnitude<kType> magnitude;
+  float row_squares[kRowsPerThread];
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     Chunk x;
@@ -242,6 +250,7 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
     for (int c = 0; c < kChunkChannels; ++c) sums[c] = sums[c] + x[c];
     if (thread.row(i) < count) range.extend(raw[i]);
     magnitude.extend(raw[i]);
+    row_squares[i] = chunk_dot(x, x);
   }
   Chunk max;
   Chunk min;
@@ -251,6 +260,7 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
   join_lanes(max, Max{}, shared.columns[1], thread);
   join_lanes(min, Min{}, shared.columns[2], thread);
   join_magnitudes(magnitude, shared);
+  join_row_squares(row_squares, thread, shared);
 }
 
 __device__ __forceinline__ std::uint32_t largest_of_warps(
@@ -305,6 +315,7 @@ __device__ __forceinline__ void collect_value_statistics(const Arguments& a, std
   } else {
     a.columns(kValueMax, bh, tile)[channel] = join_warps(shared.columns[1], channel, Max{});
     a.columns(kValueMin, bh, tile)[channel] = join_warps(shared.columns[2], channel, Min{});
+    if (channel == 0) a.extents(kValueRowSquares, bh)[tile] = largest_of_warps(shared.row_squares);
   }
 }
 

@@ -39,6 +39,7 @@ enum ExtentStatistic : int {
   kKeyMagnitude,
   kKeyRowSquares,
   kValueMagnitude,
+  kValueRowSquares,
   kExtentStatistics
 };
 
@@ -46,7 +47,7 @@ enum ExtentStatistic : int {
 enum HeadPart : int { kScores, kValues, kHeadParts };
 
 /// Tensors of which a sample is taken, and the parts of a sample, a thread block each.
-enum SampledTensor : int { kSampledQuery, kSampledKey, kSampledTensors };
+enum SampledTensor : int { kSampledQuery, kSampledKey, kSampledValue, kSampledTensors };
 inline constexpr int kSampleParts = 4;
 inline constexpr int kSamplePartTokens = static_cast<int>(numerics::kSampleTokens) / kSampleParts;
 
@@ -91,23 +92,32 @@ struct WorkspaceLayout {
   std::size_t extents = 0;   // uint32 [bh][statistic][tile]
   std::size_t energies = 0;  // float [bh][key], only for repair
   std::size_t tokens = 0;    // int32 [bh][repair row]
-  // Only for requests that want principal axes.
+  // Only for requests that want principal axes, of Q and K or of V.
   bool with_axes = false;
+  bool with_value_axes = false;
   std::size_t sample_ranges = 0;  // float [bh][tensor][part][max, min][kHeadDim]
   std::size_t moments = 0;        // numerics::Moments [bh][tensor]
   std::size_t axis_shares = 0;    // numerics::AxisShares [bh]
   std::size_t axes = 0;           // float [bh][kHeadDim][axis]
   std::size_t basis = 0;          // the matrix of a head, 4 bytes an element, [bh]
   std::size_t key_offsets = 0;    // float [bh][kHeadDim]
+  std::size_t value_axes = 0;     // numerics::ValueAxes [bh]
+  std::size_t value_matrix = 0;   // float [bh][kHeadDim][kValueAxes]
+  std::size_t value_basis = 0;    // as `basis`
+  std::size_t value_offsets = 0;  // float [bh][kHeadDim]
   std::size_t bytes = 0;
 
+  [[nodiscard]] OPENVC_HD constexpr bool with_any_axes() const {
+    return with_axes || with_value_axes;
+  }
   /// Tiles of the tensor that a statistic of channels is taken from.
   [[nodiscard]] OPENVC_HD constexpr std::int64_t tiles_of(int column_statistic) const {
     return column_statistic == kQuerySquares ? query_tiles : key_tiles;
   }
 };
 
-constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p, bool with_axes = false) {
+constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p, bool with_axes = false,
+                                           bool with_value_axes = false) {
   WorkspaceLayout layout;
   layout.query_tiles = numerics::ceil_div(p.queries, kTileRows);
   layout.key_tiles = numerics::ceil_div(p.keys, kTileRows);
@@ -135,15 +145,24 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p, bool with
   layout.energies =
       place(repair_rows > 0 ? heads * static_cast<std::size_t>(p.keys) * sizeof(float) : 0);
   layout.tokens = place(heads * repair_rows * sizeof(std::int32_t));
+  constexpr std::size_t kDim = numerics::kHeadDim;
   layout.with_axes = with_axes;
-  if (with_axes) {
-    constexpr std::size_t kDim = numerics::kHeadDim;
+  layout.with_value_axes = with_value_axes;
+  if (with_axes || with_value_axes) {
     layout.sample_ranges = place(heads * kSampledTensors * kSampleParts * 2 * kDim * sizeof(float));
     layout.moments = place(heads * kSampledTensors * sizeof(numerics::Moments));
+  }
+  if (with_axes) {
     layout.axis_shares = place(heads * sizeof(numerics::AxisShares));
     layout.axes = place(heads * kDim * numerics::kMaxAxes * sizeof(float));
     layout.basis = place(heads * kDim * kDim * sizeof(float));
     layout.key_offsets = place(heads * kDim * sizeof(float));
+  }
+  if (with_value_axes) {
+    layout.value_axes = place(heads * sizeof(numerics::ValueAxes));
+    layout.value_matrix = place(heads * kDim * numerics::kValueAxes * sizeof(float));
+    layout.value_basis = place(heads * kDim * kDim * sizeof(float));
+    layout.value_offsets = place(heads * kDim * sizeof(float));
   }
   layout.bytes = end;
   return layout;

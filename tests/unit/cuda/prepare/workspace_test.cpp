@@ -56,24 +56,33 @@ TEST(WorkspaceLayout, SectionsHoldWhatTheyAreForAndDoNotOverlap) {
         p.keys = keys;
         p.repair_rows = repair_rows;
         const bool with_axes = queries >= 129;
-        const WorkspaceLayout w = workspace_layout(p, with_axes);
+        const WorkspaceLayout w = workspace_layout(p, with_axes, keys >= 129);
         constexpr std::size_t kHeads = 6;
         const auto tiles = static_cast<std::size_t>((std::max(queries, keys) + 127) / 128);
         const auto rows = static_cast<std::size_t>(w.tree.all_rows);
         std::vector<std::pair<std::size_t, std::size_t>> sections = {
             {w.plans, kHeads * sizeof(numerics::HeadPlan)},
             {w.columns, kHeads * 6 * rows * 128 * 4},
-            {w.extents, kHeads * 5 * tiles * 4},
+            {w.extents, kHeads * 6 * tiles * 4},
             {w.energies, repair_rows > 0 ? kHeads * static_cast<std::size_t>(keys) * 4 : 0},
             {w.tokens, kHeads * static_cast<std::size_t>(repair_rows) * 4}};
-        if (with_axes) {
+        const bool with_value_axes = keys >= 129;
+        if (with_axes || with_value_axes) {
           sections.insert(sections.end(),
-                          {{w.sample_ranges, kHeads * 2 * 4 * 2 * 128 * 4},
-                           {w.moments, kHeads * 2 * (128 * 8 + 128 * 4 + 128 * 128 * 4)},
-                           {w.axis_shares, kHeads * sizeof(numerics::AxisShares)},
-                           {w.axes, kHeads * 128 * 64 * 4},
-                           {w.basis, kHeads * 128 * 128 * 4},
-                           {w.key_offsets, kHeads * 128 * 4}});
+                          {{w.sample_ranges, kHeads * 3 * 4 * 2 * 128 * 4},
+                           {w.moments, kHeads * 3 * (128 * 8 + 128 * 4 + 128 * 128 * 4)}});
+        }
+        if (with_axes) {
+          sections.insert(sections.end(), {{w.axis_shares, kHeads * sizeof(numerics::AxisShares)},
+                                           {w.axes, kHeads * 128 * 64 * 4},
+                                           {w.basis, kHeads * 128 * 128 * 4},
+                                           {w.key_offsets, kHeads * 128 * 4}});
+        }
+        if (with_value_axes) {
+          sections.insert(sections.end(), {{w.value_axes, kHeads * sizeof(numerics::ValueAxes)},
+                                           {w.value_matrix, kHeads * 128 * 8 * 4},
+                                           {w.value_basis, kHeads * 128 * 128 * 4},
+                                           {w.value_offsets, kHeads * 128 * 4}});
         }
         sections.emplace_back(w.bytes, 0);
         for (std::size_t i = 0; i + 1 < sections.size(); ++i) {
