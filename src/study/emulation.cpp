@@ -2,6 +2,7 @@
 #include "study/emulation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -67,6 +68,15 @@ class BlockOfRow {
 /// of the coded weights.
 double uncoded_weight(double score, double reference) {
   return double{numerics::kE4m3Max} * peak_weight(score, reference);
+}
+
+/// row = row times a basis [axis][channel].
+void leave_axes(const float* basis, double* row) {
+  std::array<double, kHeadDim> channels{};
+  for (std::size_t j = 0; j < kHeadDim; ++j) {
+    for (std::size_t c = 0; c < kHeadDim; ++c) channels[c] += row[j] * basis[j * kHeadDim + c];
+  }
+  std::copy_n(channels.data(), kHeadDim, row);
 }
 
 }  // namespace
@@ -185,10 +195,12 @@ std::vector<double> average_values(const Weights& weights, const float* values) 
 
 std::vector<double> average_quantized_values(const Weights& weights, const DecodedHead& head) {
   std::vector<double> averages = average_values(weights, head.values.data());
-  for (std::size_t i = 0; i < averages.size(); ++i) {
-    const std::size_t c = i % kHeadDim;
-    if (weights.sums[i / kHeadDim] == 0.0) continue;
-    averages[i] = averages[i] * head.value_scales[c] + head.value_means[c];
+  for (std::int64_t r = 0; r < weights.row_count(); ++r) {
+    if (weights.sums[static_cast<std::size_t>(r)] == 0.0) continue;
+    double* row = averages.data() + r * kHeadDim;
+    for (std::size_t c = 0; c < kHeadDim; ++c) row[c] *= head.value_scales[c];
+    if (!head.value_basis.empty()) leave_axes(head.value_basis.data(), row);
+    for (std::size_t c = 0; c < kHeadDim; ++c) row[c] += head.value_means[c];
   }
   return averages;
 }

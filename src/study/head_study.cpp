@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "numerics/repair.hpp"
 #include "schedule/mask.hpp"
@@ -83,6 +84,7 @@ std::vector<double> row_errors(std::span<const double> output, std::span<const d
 struct HeadStudy::RepairSet {
   double budget = 0.0;
   RepairRows rows;
+  std::optional<DecodedHead> without_axes;  // where V is on axes, which repair excludes
 };
 
 /// Measures of a few rows, to be merged in their order.
@@ -137,7 +139,9 @@ std::vector<HeadStudy::RepairSet> HeadStudy::prepare_repairs(
     const std::int64_t tokens =
         numerics::repair_row_count(budget, static_cast<std::int64_t>(values_.size()) / kHeadDim);
     if (tokens > 0) {
-      set.rows = PreparedHead(inputs_, numerics_, tokens, pool_).decode_repair();
+      const PreparedHead prepared(inputs_, numerics_, tokens, pool_);
+      set.rows = prepared.decode_repair();
+      if (decoded_.rule.values_on_axes()) set.without_axes = prepared.decode(rows_);
     }
     sets.push_back(std::move(set));
   }
@@ -183,7 +187,8 @@ HeadStudy::TileResult HeadStudy::study_tile(std::int64_t first, std::int64_t cou
     BudgetErrors errors;
     errors.budget = set.budget;
     errors.tokens = set.rows.count;
-    std::vector<double> repaired = plain;
+    std::vector<double> repaired =
+        set.without_axes ? average_quantized_values(cast.weights, *set.without_axes) : plain;
     add_repair(cast, first, decoded_, set.rows, repaired);
     errors.error.add(repaired, truth);
     tile.budgets.push_back(errors);

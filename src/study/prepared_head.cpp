@@ -7,6 +7,7 @@
 #include "cpu/attention.hpp"
 #include "cpu/prepare.hpp"
 #include "numerics/e4m3.hpp"
+#include "numerics/half.hpp"
 
 namespace openvc::study {
 namespace {
@@ -76,6 +77,11 @@ void PreparedHead::decode_key_rows(std::int64_t first, std::int64_t count, std::
       decode_bytes(view_.data + layout.value_code_at(0, c, first + i), 1,
                    values.data() + i * kHeadDim + c);
     }
+    for (int c = 0; c < numerics::kValueColumns; ++c) {
+      float residual = 0.0f;
+      decode_bytes(view_.data + layout.value_code_at(0, kHeadDim + c, first + i), 1, &residual);
+      values[static_cast<std::size_t>(i * kHeadDim + c)] += residual;
+    }
   }
 }
 
@@ -99,8 +105,22 @@ DecodedHead PreparedHead::decode(std::span<const std::int64_t> rows) const {
               sizeof(head.value_scales));
   std::memcpy(head.value_means.data(), view_.data + view_.layout.value_means,
               sizeof(head.value_means));
+  if (head_rule.values_on_axes()) head.value_basis = decode_basis();
   head.repair = decode_repair();
   return head;
+}
+
+std::vector<float> PreparedHead::decode_basis() const {
+  constexpr std::size_t kElements = std::size_t{kHeadDim} * kHeadDim;
+  std::vector<std::uint16_t> terms(schedule::kBasisTerms * kElements);
+  std::memcpy(terms.data(), view_.data + view_.layout.value_basis_at(0),
+              terms.size() * sizeof(terms[0]));
+  std::vector<float> basis(kElements);
+  for (std::size_t i = 0; i < kElements; ++i) {
+    basis[i] =
+        numerics::bfloat16_to_float(terms[i]) + numerics::bfloat16_to_float(terms[kElements + i]);
+  }
+  return basis;
 }
 
 RepairRows PreparedHead::decode_repair() const {

@@ -40,9 +40,10 @@ struct DecodedHead {
   std::int64_t columns = 0;    // kHeadDim and the residual columns
   std::vector<float> queries;  // [rows][columns]
   std::vector<float> keys;     // [keys][columns]
-  std::vector<float> values;   // [keys][kHeadDim], in the order of the keys
+  std::vector<float> values;   // [keys][kHeadDim], in the order of the keys; columns included
   std::array<float, numerics::kHeadDim> value_scales{};
   std::array<float, numerics::kHeadDim> value_means{};
+  std::vector<float> value_basis;  // [axis][channel]; empty if V is as it comes
   RepairRows repair{};
 };
 
@@ -68,6 +69,7 @@ class PreparedHead {
 
   [[nodiscard]] numerics::HeadRule rule() const noexcept;
   [[nodiscard]] std::int64_t columns() const noexcept;
+  [[nodiscard]] std::vector<float> decode_basis() const;
   void decode_key_rows(std::int64_t first, std::int64_t count, std::vector<float>& keys,
                        std::vector<float>& values) const;
 

@@ -47,6 +47,8 @@ inline std::vector<PreparedCase> prepared_cases() {
   NumericOptions rotated;
   rotated.rotation = Choice::always;
   rotated.max_extra_steps = 0;
+  NumericOptions values_on_axes;
+  values_on_axes.value_axes = Choice::always;
   NumericOptions on_axes;
   on_axes.rotation = Choice::always;
   on_axes.score_error_target = 0.0f;
@@ -72,6 +74,11 @@ inline std::vector<PreparedCase> prepared_cases() {
       {.name = "plain", .outlier_channels = 5, .numerics = plain},
       {.name = "four_steps", .outlier_channels = 30, .numerics = four_steps},
       {.name = "rotated", .outlier_channels = 1, .numerics = rotated},
+      {.name = "value_axes",
+       .queries = 60,
+       .keys = 4'200,
+       .value_offset = 3.0f,
+       .numerics = values_on_axes},
       {.name = "axes", .queries = 300, .keys = 2'500, .outlier_channels = 7, .numerics = on_axes},
   };
 }
@@ -143,9 +150,14 @@ inline void expect_golden_prepared(const PreparedCase& c, const schedule::Prepar
     section("query_codes", bytes(layout.query_codes, heads * layout.query_rows * p.head_dim));
     section("key_codes", bytes(layout.key_codes, heads * layout.key_rows * p.head_dim));
   }
-  section("value_codes",
-          bytes(layout.value_codes, heads * p.padded_key_blocks() *
-                                        static_cast<std::int64_t>(layout.value_block_bytes())));
+  const bool with_values =
+      request.q.device.type == DeviceType::cpu ||
+      std::none_of(plans.begin(), plans.end(),
+                   [](const numerics::HeadPlan& plan) { return plan.values_on_axes != 0; });
+  if (with_values)
+    section("value_codes",
+            bytes(layout.value_codes, heads * p.padded_key_blocks() *
+                                          static_cast<std::int64_t>(layout.value_block_bytes())));
   Hash query_columns;
   Hash key_columns;
   for (std::int64_t bh = 0; bh < heads; ++bh) {
@@ -166,6 +178,12 @@ inline void expect_golden_prepared(const PreparedCase& c, const schedule::Prepar
   const std::int64_t channel_bytes = heads * p.head_dim * static_cast<std::int64_t>(sizeof(float));
   section("value_scales", bytes(layout.value_scales, channel_bytes));
   section("value_means", bytes(layout.value_means, channel_bytes));
+  Hash bases;
+  for (std::int64_t bh = 0; bh < heads; ++bh) {
+    if (plans[static_cast<std::size_t>(bh)].values_on_axes == 0) continue;
+    bases.bytes(block + layout.value_basis_at(bh), layout.value_basis_bytes());
+  }
+  section("value_bases", bases);
   if (request.with_log_sum_exp) {
     section("smoothing_shifts",
             bytes(layout.smoothing_shifts,

@@ -263,6 +263,10 @@ class DevicePreparation {
 /// none.
 inline bool is_defined(const Prepared& prepared, std::size_t offset) {
   const schedule::PreparedLayout& l = prepared.layout;
+  if (offset >= l.value_bases && offset < l.smoothing_shifts) {
+    const std::size_t head = (offset - l.value_bases) / l.value_basis_bytes();
+    return head < prepared.plans.size() && prepared.plans[head].values_on_axes != 0;
+  }
   if (offset < l.query_columns || offset >= l.head_rules) return true;
   const bool is_query = offset < l.key_columns;
   const std::size_t section = is_query ? l.query_columns : l.key_columns;
@@ -293,6 +297,21 @@ inline std::int64_t score_head_of(const Prepared& prepared, std::size_t offset) 
   if (offset < l.query_columns || offset >= l.head_rules) return -1;
   if (offset < l.key_columns) return of_columns(l.query_columns, prepared.query_columns_end);
   return of_columns(l.key_columns, prepared.key_columns_end);
+}
+
+/// The same of codes and residual columns of V.
+inline std::int64_t value_head_of(const Prepared& prepared, std::size_t offset) {
+  const schedule::PreparedLayout& l = prepared.layout;
+  if (offset < l.value_codes || offset >= l.query_columns) return -1;
+  const auto blocks = static_cast<std::size_t>(l.key_rows / numerics::kKeyBlock);
+  const std::size_t head = (offset - l.value_codes) / (blocks * l.value_block_bytes());
+  return head < prepared.plans.size() ? static_cast<std::int64_t>(head) : -1;
+}
+
+/// Whether V of a head is.
+inline bool has_approximate_values(const Prepared& prepared, std::int64_t head) {
+  return head >= 0 && !prepared.exact_products &&
+         prepared.plans[static_cast<std::size_t>(head)].values_on_axes != 0;
 }
 
 /// Whether products of a head are sums in another order than the CPU's.
@@ -348,6 +367,41 @@ inline std::string axes_difference(const Prepared& expected, const Prepared& act
   return std::to_string(flips) + " codes of head " + std::to_string(head) + " differ; ";
 }
 
+/// The same of V.
+inline std::string value_axes_difference(const Prepared& expected, const Prepared& actual,
+                                         std::int64_t head) {
+  const schedule::PreparedLayout& l = expected.layout;
+  const auto value = [&](const Prepared& prepared, int row, std::int64_t key) {
+    return numerics::e4m3_decode(
+        std::to_integer<std::uint8_t>(prepared.block[l.value_code_at(head, row, key)]));
+  };
+  std::int64_t flips = 0;
+  for (std::int64_t key = 0; key < l.key_rows; ++key) {
+    for (int axis = 0; axis < numerics::kHeadDim; ++axis) {
+      float e = value(expected, axis, key);
+      float a = value(actual, axis, key);
+      const float size = std::max(std::fabs(e), std::fabs(a));
+      if (e != a) ++flips;
+      float limit = std::max(0x1p-3f * size, numerics::kE4m3MinSubnormal);
+      if (axis < numerics::kValueColumns) {
+        e += value(expected, numerics::kHeadDim + axis, key);
+        a += value(actual, numerics::kHeadDim + axis, key);
+        limit = std::max(0x1p-7f * size, numerics::kE4m3MinSubnormal);
+      }
+      if (std::fabs(e - a) <= limit) continue;
+      return "values of head " + std::to_string(head) + ", key " + std::to_string(key) + ", axis " +
+             std::to_string(axis) + ": " + std::to_string(e) + " expected, " + std::to_string(a) +
+             " found; ";
+    }
+    const int ones = l.ones_row();
+    if (value(expected, ones, key) != value(actual, ones, key)) return "row of ones; ";
+  }
+  constexpr double kMaxFlips = 5e-4;
+  const auto elements = static_cast<double>(l.key_rows * numerics::kHeadDim);
+  if (static_cast<double>(flips) <= kMaxFlips * elements || flips <= 2) return {};
+  return std::to_string(flips) + " codes of V of head " + std::to_string(head) + " differ; ";
+}
+
 /// Where two preparations differ first; empty if they are equal, heads on axes but for ties.
 inline std::string first_difference(const Prepared& expected, const Prepared& actual) {
   const schedule::PreparedLayout& l = expected.layout;
@@ -363,7 +417,8 @@ inline std::string first_difference(const Prepared& expected, const Prepared& ac
                               {"key_columns", l.key_columns, l.head_rules},
                               {"head_rules", l.head_rules, l.value_scales},
                               {"value_scales", l.value_scales, l.value_means},
-                              {"value_means", l.value_means, l.smoothing_shifts},
+                              {"value_means", l.value_means, l.value_bases},
+                              {"value_bases", l.value_bases, l.smoothing_shifts},
                               {"smoothing_shifts", l.smoothing_shifts, l.bytes}};
   std::string report;
   for (const Section& section : sections) {
@@ -372,6 +427,7 @@ inline std::string first_difference(const Prepared& expected, const Prepared& ac
     for (std::size_t i = section.begin; i < section.end; ++i) {
       if (expected.block[i] == actual.block[i] || !is_defined(expected, i)) continue;
       if (is_approximate(expected, score_head_of(expected, i))) continue;
+      if (has_approximate_values(expected, value_head_of(expected, i))) continue;
       if (differences++ == 0) first = i;
     }
     if (differences == 0) continue;
@@ -386,6 +442,9 @@ inline std::string first_difference(const Prepared& expected, const Prepared& ac
     if (is_approximate(expected, bh) && actual.plans[head].scores.axes != 0) {
       report += axes_difference(expected, actual, bh, true);
       report += axes_difference(expected, actual, bh, false);
+    }
+    if (has_approximate_values(expected, bh) && actual.plans[head].values_on_axes != 0) {
+      report += value_axes_difference(expected, actual, bh);
     }
     // NaN has many bits; the codes that follow from it are compared above.
     const auto words = [](const numerics::HeadPlan& plan) {

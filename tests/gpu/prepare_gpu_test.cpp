@@ -185,6 +185,29 @@ TEST_F(PrepareGpu, PrincipalAxes) {
   EXPECT_GT(on_axes, 100);
 }
 
+TEST_F(PrepareGpu, ValuesOnAxes) {
+  int on_axes = 0;
+  for (const ElementType type :
+       {ElementType::bfloat16, ElementType::float16, ElementType::float32}) {
+    for (const Family family : kFamilies) {
+      for (const bool smooth : {false, true}) {
+        PrepareCase c;
+        c.type = type;
+        c.family = family;
+        c.queries = 130;
+        c.keys = smooth ? 4096 : 4301;
+        c.with_log_sum_exp = smooth;
+        c.numerics.smooth_values = smooth;
+        c.numerics.value_axes = Choice::always;
+        c.numerics.rotation = smooth ? Choice::always : Choice::never;
+        c.shift = type == ElementType::bfloat16 && !smooth ? 2 : 0;
+        for (const numerics::HeadPlan& plan : expect_equal(c)) on_axes += plan.values_on_axes;
+      }
+    }
+  }
+  EXPECT_GT(on_axes, 30);
+}
+
 TEST_F(PrepareGpu, PrincipalAxesOfLayouts) {
   for (const ElementType type : {ElementType::bfloat16, ElementType::float32}) {
     for (const Layout layout : kLayouts) {

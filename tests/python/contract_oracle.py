@@ -21,7 +21,8 @@ MID_WINDOW_BLOCKS = 4
 CHANNELS_PER_STEP = 16
 RESIDUAL_BALANCE = 2
 KEY_GROUP = 16
-VALUE_ROWS = HEAD_DIM + 8
+VALUE_COLUMNS = 7  # of heads whose V is on axes, which this oracle leaves out
+VALUE_ROWS = HEAD_DIM + VALUE_COLUMNS + 1
 TWICE_LOG2_SCORE_LIMIT = 31
 CODE_UNITS_PER_NAT = F32(8 * 1.4426950408889634)
 PEAK_CODE = 126
@@ -199,12 +200,13 @@ def prepare(q, k, v, scale, plan, smooth_keys=True, smooth_values=True, per_head
 def pack_values(codes, in_denominator=True):
     """[keys, 128] codes as the library stores them: [blocks, 128 + 8, 128], permuted by 16.
 
-    The last rows of a block hold 1 for keys that count in the denominator.
+    The last row of a block holds 1 for keys that count in the denominator; the residual columns
+    before it are zero.
     """
     padded = numpy.zeros((-(-len(codes) // KEY_BLOCK) * KEY_BLOCK, VALUE_ROWS), numpy.uint8)
     padded[: len(codes), :HEAD_DIM] = codes
     if in_denominator:
-        padded[: len(codes), HEAD_DIM:] = encode(1.0)
+        padded[: len(codes), HEAD_DIM + VALUE_COLUMNS :] = encode(1.0)
     order = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]  # key in each slot
     slots = padded.reshape(-1, KEY_GROUP, VALUE_ROWS)[:, order]
     return slots.reshape(-1, KEY_BLOCK, VALUE_ROWS).swapaxes(1, 2)

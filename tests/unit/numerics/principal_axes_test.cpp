@@ -183,6 +183,45 @@ TEST(PrincipalAxes, NeedTensorsThatVary) {
   EXPECT_FALSE(known(zeros, white)) << "Q of zeros";
 }
 
+template <class Team>
+ValueAxes find_value_axes(const testing::Rows& rows, bool centred, AxesStorage& storage) {
+  const auto moments = testing::moments_of(rows, centred);
+  ValueAxes axes;
+  value_axes<kHeadDim>(Team{}, AxesTensor{*moments, static_cast<int>(rows.size()), centred},
+                       storage, axes);
+  return axes;
+}
+
+TEST(ValueAxes, HoldAsMuchAsTheBestSevenDo) {
+  for (const testing::AxesCase& c : testing::axes_cases()) {
+    const auto storage = std::make_unique<AxesStorage>();
+    const auto other = std::make_unique<AxesStorage>();
+    const ValueAxes axes = find_value_axes<SerialTeamOf<8>>(c.key, true, *storage);
+    ASSERT_EQ(axes.known, 1) << c.name;
+    const std::vector<double> values = eigenvalues(testing::exact_moments(c.key, true));
+    double best = 0.0;
+    for (std::size_t i = 0; i < kValueColumns; ++i) best += values[i];
+    EXPECT_LE(axes.inside, best + 1e-2) << c.name;
+    EXPECT_LT(1.0 - axes.inside, 1.2 * (1.0 - best) + 1e-2) << c.name;
+    // One source for teams of any size.
+    const ValueAxes same = find_value_axes<testing::ReverseTeam>(c.key, true, *other);
+    EXPECT_EQ(std::memcmp(&axes, &same, sizeof(axes)), 0) << c.name;
+    EXPECT_EQ(std::memcmp(storage->axes, other->axes, sizeof(float) * kD * kValueAxes), 0)
+        << c.name;
+  }
+}
+
+TEST(ValueAxes, KnowTheMeanSquareOfARow) {
+  testing::Random random(4);
+  const testing::Rows rows = testing::mixed_rows(
+      random, 400, [](int c) { return c < 9 ? 3.0 : 0.5; }, false, 7.0);
+  const auto storage = std::make_unique<AxesStorage>();
+  const ValueAxes centred = find_value_axes<SerialTeamOf<8>>(rows, true, *storage);
+  EXPECT_NEAR(centred.mean_square, 9 * 9.0 + 119 * 0.25, 6.0);
+  const ValueAxes raw = find_value_axes<SerialTeamOf<8>>(rows, false, *storage);
+  EXPECT_NEAR(raw.mean_square, 9 * 9.0 + 119 * 0.25 + 128 * 49.0, 100.0);
+}
+
 TEST(OrthogonalBasis, IsOrthogonalAndStartsWithTheAxes) {
   for (const testing::AxesCase& c : testing::axes_cases()) {
     const Axes axes = find_axes(c, kMaxAxes);

@@ -133,5 +133,52 @@ TEST(VQuantize, NonFiniteHeadsAreNanThroughout) {
   EXPECT_EQ(encode(infinity(), code), kE4m3Nan);
 }
 
+/// Heads whose rows have norms up to `norm`, as V's plan sees them.
+HeadStatistics values_with(float norm, float inside, float mean_square) {
+  HeadStatistics head;
+  head.value_extent.magnitude_bits = float_bits(norm / 4.0f);
+  head.value_extent.row_sum_squares = norm * norm;
+  head.value_axes = {inside, mean_square, 1};
+  for (ChannelRange& range : head.values) range = {0.0f, norm / 4.0f, -norm / 4.0f};
+  return head;
+}
+
+HeadPlan value_plan(const HeadStatistics& head, Choice choice = Choice::automatic) {
+  NumericOptions options;
+  options.value_axes = choice;
+  HeadPlan plan;
+  plan_values(head, 5'000, options, plan);
+  return plan;
+}
+
+TEST(ValuesOnAxes, AreUsedWhereTheStrongestHoldEnough) {
+  EXPECT_EQ(value_plan(values_with(10.0f, 0.5f, 20.0f)).values_on_axes, 1);
+  EXPECT_EQ(value_plan(values_with(10.0f, 0.5f, 20.0f), Choice::never).values_on_axes, 0);
+  EXPECT_EQ(value_plan(values_with(10.0f, 0.08f, 20.0f)).values_on_axes, 0) << "white";
+  EXPECT_EQ(value_plan(values_with(10.0f, 0.08f, 20.0f), Choice::always).values_on_axes, 1);
+  EXPECT_EQ(value_plan(values_with(10.0f, 0.5f, 1e-4f)).values_on_axes, 0) << "one long row";
+  for (const Choice choice : {Choice::automatic, Choice::always}) {
+    EXPECT_EQ(value_plan(values_with(2e4f, 0.5f, 1e8f), choice).values_on_axes, 0) << "large";
+    EXPECT_EQ(value_plan(values_with(1e-20f, 0.5f, 1e-41f), choice).values_on_axes, 0) << "tiny";
+    EXPECT_EQ(value_plan(values_with(infinity(), 0.5f, 1.0f), choice).values_on_axes, 0);
+    EXPECT_EQ(value_plan(values_with(0.0f, 0.0f, 0.0f), choice).values_on_axes, 0) << "zeros";
+    HeadStatistics unknown = values_with(10.0f, 0.5f, 20.0f);
+    unknown.value_axes.known = 0;
+    EXPECT_EQ(value_plan(unknown, choice).values_on_axes, 0) << "constant";
+  }
+}
+
+TEST(ValuesOnAxes, ScaleTakesTheLongestRow) {
+  for (float norm = 0.001f; norm < 2'000.0f; norm *= 1.37f) {
+    const HeadPlan plan = value_plan(values_with(norm, 0.6f, norm * norm / 4.0f));
+    ASSERT_EQ(plan.values_on_axes, 1) << norm;
+    EXPECT_TRUE(plan.rule().values_on_axes());
+    EXPECT_GE(plan.value_scales[3] * kE4m3Max, norm);
+    EXPECT_LE(plan.value_scales[3] * kE4m3Max, 4.0f * norm) << "two binades at most";
+    EXPECT_EQ(plan.value_scales[3] * plan.value_multipliers[3], 1.0f);
+    EXPECT_FLOAT_EQ(plan.value_rounding.error, 0.026f * std::sqrt(0.4f));
+  }
+}
+
 }  // namespace
 }  // namespace openvc::numerics
