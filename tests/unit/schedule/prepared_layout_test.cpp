@@ -11,7 +11,7 @@
 namespace openvc::schedule {
 namespace {
 
-constexpr PackedFormat kFormat{.query_tile = 256, .ones_rows = 8};
+constexpr PackedFormat kFormat{.query_tile = 256, .ones_rows = 1};
 
 struct Section {
   std::string name;
@@ -20,27 +20,31 @@ struct Section {
 };
 
 /// The sections with the sizes that their comments promise.
-std::vector<Section> sections(const Problem& p, int steps, bool with_log_sum_exp) {
-  const PreparedLayout layout = prepared_layout(p, steps, with_log_sum_exp, kFormat);
+std::vector<Section> sections(const Problem& p, int steps, bool with_log_sum_exp,
+                              bool with_value_axes) {
+  const PreparedLayout layout =
+      prepared_layout(p, steps, with_log_sum_exp, kFormat, with_value_axes);
   const auto bh = static_cast<std::uint64_t>(p.batch * p.heads);
   const auto query_rows = bh * static_cast<std::uint64_t>((p.queries + 255) / 256 * 256);
   const auto key_rows = bh * static_cast<std::uint64_t>(p.padded_keys());
   const auto planes = static_cast<std::uint64_t>(steps);
   return {{"query_codes", layout.query_codes, query_rows * 128},
           {"key_codes", layout.key_codes, key_rows * 128},
-          {"value_codes", layout.value_codes, key_rows * (128 + 8)},
+          {"value_codes", layout.value_codes, key_rows * (128 + 7 + 1)},
           {"query_columns", layout.query_columns, planes * query_rows * 32},
           {"key_columns", layout.key_columns, planes * key_rows * 32},
           {"head_rules", layout.head_rules, bh * 4},
           {"value_scales", layout.value_scales, bh * 128 * 4},
           {"value_means", layout.value_means, bh * 128 * 4},
+          {"value_bases", layout.value_bases, with_value_axes ? bh * 2 * 2 * 128 * 128 : 0},
           {"smoothing_shifts", layout.smoothing_shifts,
            with_log_sum_exp ? bh * static_cast<std::uint64_t>(p.queries) * 4 : 0}};
 }
 
-void check(const Problem& p, int steps, bool with_log_sum_exp) {
-  std::vector<Section> all = sections(p, steps, with_log_sum_exp);
-  const std::uint64_t end = prepared_layout(p, steps, with_log_sum_exp, kFormat).bytes;
+void check(const Problem& p, int steps, bool with_log_sum_exp, bool with_value_axes = false) {
+  std::vector<Section> all = sections(p, steps, with_log_sum_exp, with_value_axes);
+  const std::uint64_t end =
+      prepared_layout(p, steps, with_log_sum_exp, kFormat, with_value_axes).bytes;
   std::stable_sort(all.begin(), all.end(), [](const Section& a, const Section& b) {
     return a.start != b.start ? a.start < b.start : a.bytes < b.bytes;
   });
@@ -71,6 +75,7 @@ TEST(PreparedLayout, SectionsAreDisjointAlignedAndTight) {
               p.repair_rows = repair_rows;
               check(p, steps, false);
               check(p, steps, true);
+              check(p, steps, true, true);
             }
           }
         }
@@ -104,9 +109,9 @@ TEST(PreparedLayout, ValueCodesFillTheirSectionOnce) {
   p.heads = 3;
   p.keys = 200;
   p.repair_rows = 5;
-  for (const int ones_rows : {8, 16}) {
+  for (const int ones_rows : {1, 9}) {
     const PreparedLayout layout = prepared_layout(p, 1, false, {256, ones_rows});
-    const int rows = 128 + ones_rows;
+    const int rows = 128 + 7 + ones_rows;
     ASSERT_EQ(layout.value_rows(), rows);
     const std::int64_t size = p.batch_heads() * p.padded_keys() * rows;
     std::vector<int> visits(static_cast<std::size_t>(size), 0);
@@ -139,7 +144,7 @@ TEST(PreparedLayout, AddressesFollowTheShapes) {
   p.keys = 200;
   p.repair_rows = 5;
   for (const int query_tile : {128, 256}) {
-    const PreparedLayout l = prepared_layout(p, 4, true, {query_tile, 8});
+    const PreparedLayout l = prepared_layout(p, 4, true, {query_tile, 1});
     const std::size_t queries = query_tile == 128 ? 384 : 512;
     const std::size_t keys = 256 + 128;
     ASSERT_EQ(static_cast<std::size_t>(l.query_rows), queries);
