@@ -109,18 +109,14 @@ template <int kDim, int kChannels, class Team>
       });
 }
 
-/// Leaves kChannels columns of U^T in the last columns of storage.rows: row j there holds the
-/// elements of column j of U from `first_channel` on, unrounded.
+/// Reflects the columns of storage.rows so that its first `columns` columns become a triangle.
 template <int kDim, int kChannels, class Team>
-[[gnu::always_inline]] OPENVC_HD constexpr void orthogonal_basis(
-    const Team& team, const AxesView& axes, int first_channel,
-    BasisStorageOf<kDim, kChannels>& storage) {
+[[gnu::always_inline]] OPENVC_HD constexpr void reflect(const Team& team, int columns,
+                                                        BasisStorageOf<kDim, kChannels>& storage) {
   constexpr int kWidth = Team::kWidth;
-  const int columns = axes.columns;
   const int width = columns + kChannels;
   float* rows = storage.rows;
   float* factors = storage.factors;
-  start_basis(team, axes, first_channel, storage);
   for (int i = 0; i < columns; ++i) {
     partial_dots<kDim>(team, rows, i, rows, width, i, i, storage.partials);
     team.run(
@@ -152,6 +148,16 @@ template <int kDim, int kChannels, class Team>
       }
     });
   }
+}
+
+/// Leaves kChannels columns of U^T in the last columns of storage.rows: row j there holds the
+/// elements of column j of U from `first_channel` on, unrounded.
+template <int kDim, int kChannels, class Team>
+[[gnu::always_inline]] OPENVC_HD constexpr void orthogonal_basis(
+    const Team& team, const AxesView& axes, int first_channel,
+    BasisStorageOf<kDim, kChannels>& storage) {
+  start_basis(team, axes, first_channel, storage);
+  reflect<kDim, kChannels>(team, axes.columns, storage);
 }
 
 }  // namespace openvc::numerics

@@ -171,10 +171,21 @@ template <int kDim, class Team>
 [[gnu::always_inline]] OPENVC_HD constexpr void find_trace(const Team& team,
                                                            const AxesTensorOf<kDim>& tensor,
                                                            AxesStorageOf<kDim>& storage) {
+  // largest_exponent, a level at a time.
+  std::int32_t* exponents = storage.order;
   team.run(
-      1, [&](int) __attribute__((always_inline)) {
-        storage.largest = largest_exponent(tensor.moments);
-      });
+      kDim, [&](int c)
+                __attribute__((always_inline)) { exponents[c] = tensor.moments.scales[c].exponent; });
+  for (int stride = 1; stride < kDim; stride *= 2) {
+    team.run(
+        kDim / (2 * stride), [&](int i) __attribute__((always_inline)) {
+          const std::int32_t other = exponents[2 * stride * i + stride];
+          std::int32_t& largest = exponents[2 * stride * i];
+          largest = other > largest ? other : largest;
+        });
+  }
+  team.run(
+      1, [&](int) __attribute__((always_inline)) { storage.largest = exponents[0]; });
   float* energies = storage.energies;
   team.run(
       kDim, [&](int c) __attribute__((always_inline)) {

@@ -5,6 +5,7 @@
 
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/block_team.cuh"
+#include "cuda/prepare/register_columns.cuh"
 #include "cuda/prepare/sample.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "numerics/half.hpp"
@@ -14,8 +15,6 @@
 // Principal axes of the heads, and the matrices that Q and K are multiplied by: the rules of
 // numerics/principal_axes.hpp and orthogonal_basis.hpp, a thread block as the team.
 namespace openvc::cuda::prepare {
-
-inline constexpr int kAxesThreads = 512;
 
 /// Elements below the diagonal, which sum_sample_moments() leaves out, from those above.
 __device__ __forceinline__ void mirror(numerics::Moments& moments) {
@@ -72,7 +71,6 @@ static __global__ void __launch_bounds__(kAxesThreads, 1)
 /// Channels of the matrix that one block computes.
 inline constexpr int kBasisChannels = 16;
 inline constexpr int kBasisBlocks = numerics::kHeadDim / kBasisChannels;
-inline constexpr int kBasisThreads = 256;
 
 /// An element of the matrix as two terms of the inputs' type, whose sum is exact.
 template <ElementType kType>

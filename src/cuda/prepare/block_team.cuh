@@ -3,6 +3,9 @@
 
 namespace openvc::cuda::prepare {
 
+inline constexpr int kAxesThreads = 512;   // of a block that finds axes
+inline constexpr int kBasisThreads = 256;  // of one that computes a part of a basis
+
 /// A thread block as the team of a rule (numerics/team.hpp).
 struct BlockTeam {
   static constexpr int kWidth = 1;

@@ -33,8 +33,11 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
   } else {
     collect_value_statistics<kType, kAligned>(a, block.bh, block.index - queries - keys, shared);
   }
-  // Behind the axes, which are found meanwhile, so that whoever waits for this waits for them.
-  if (a.workspace_layout.with_any_axes()) ptx::griddepcontrol_wait();
+  // The last block ends behind the axes, which are found meanwhile, so that whoever waits for this
+  // kernel waits for them. All others make room for those that have not begun.
+  if (a.workspace_layout.with_any_axes() && blockIdx.x + 1 == gridDim.x) {
+    ptx::griddepcontrol_wait();
+  }
 }
 
 union QuantizeStorage {

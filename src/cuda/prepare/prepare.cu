@@ -49,7 +49,8 @@ bool is_aligned(const Source& source) {
 WorkspaceLayout layout_for(const schedule::PrepareRequest& request) {
   return workspace_layout(
       request.problem,
-      numerics::wants_axes(request.numerics, request.problem.queries, request.problem.keys));
+      numerics::wants_axes(request.numerics, request.problem.queries, request.problem.keys),
+      schedule::with_value_axes(request));
 }
 
 Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* block,
