@@ -292,10 +292,14 @@ __device__ __forceinline__ void quantize_values_on_axes(const Arguments& a, std:
   }
 }
 
+/// Thread blocks per SM that registers must leave room for: a warp holds 32 rows in 64 of them, and
+/// the compiler would otherwise take a few more than half.
+inline constexpr int kOnAxesBlocksPerSm = 2;
+
 /// Blocks per head: tiles of Q, K and V, padding included. Those that are not on axes have nothing
 /// to do.
 template <ElementType kType, bool kAligned>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kOnAxesBlocksPerSm)
     quantize_on_axes(const __grid_constant__ Arguments a) {
   __shared__ OnAxesStorage shared;
   ptx::griddepcontrol_launch_dependents();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/block_team.cuh"
+#include "cuda/prepare/row_chunk.cuh"
 #include "numerics/orthogonal_basis.hpp"
 #include "numerics/principal_axes.hpp"
 
