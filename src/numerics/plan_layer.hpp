@@ -34,8 +34,8 @@ HeadPlanOf<kDim> plan_head(const HeadStatisticsOf<kDim>& statistics, const PlanR
   return plan;
 }
 
-/// The plans of all heads of a call, in their order. In contract version 1 every head spends by its
-/// own price, so heads do not depend on each other.
+/// The plans of all heads of a call, in their order. Every head spends by the same price, so its plan
+/// does not depend on the others (docs/numerics.md section 2 has what weighing them would change).
 inline std::vector<HeadPlan> plan_layer(std::span<const HeadStatistics> statistics,
                                         const PlanRequest& request) {
   std::vector<HeadPlan> plans;
