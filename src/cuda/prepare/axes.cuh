@@ -167,6 +167,7 @@ __global__ void __launch_bounds__(numerics::kHeadDim)
   const std::uint16_t* basis = a.basis<std::uint16_t>(part, block.bh);
   const auto column = static_cast<int>(threadIdx.x);
   float sum = 0.0f;
+#pragma unroll 32  // loads that are on their way together: nothing else runs here
   for (int c = 0; c < numerics::kHeadDim; ++c) {
     sum = __fmaf_rn(means[c], basis_element<kType>(basis, c, column), sum);
   }
