@@ -14,6 +14,7 @@
 #include "cpu/prepare.hpp"
 #include "cpu/thread_pool.hpp"
 #include "cuda/host/check.hpp"
+#include "cuda/output/leave_axes.hpp"
 #include "cuda/sm90/launch.hpp"
 #include "gpu/device_buffer.hpp"
 #include "numerics/repair.hpp"
@@ -266,10 +267,11 @@ inline AttentionResult run_on_cpu(const HostPrepared& prepared, ElementType type
   return result;
 }
 
-/// Runs the kernel and waits for it.
+/// Runs attention, which ends behind the kernel where V is on axes, and waits for it.
 inline void run_on_device(const schedule::PreparedView& prepared, const DeviceOutput& out,
                           bool log_sum_exp = true, cudaStream_t stream = nullptr) {
   cuda::sm90::launch(prepared, out.view(), log_sum_exp ? out.log_sum_exp() : nullptr, stream);
+  cuda::output::leave_axes(prepared, out.view(), stream);
   cuda::check(cudaStreamSynchronize(stream), "running the attention kernel");
 }
 

@@ -432,6 +432,8 @@ TEST_F(Sm90Accuracy, ConstantValuesComeBack) {
     for (const std::int64_t keys : {1, 129, 1000, 40'000}) {
       AttentionCase c = make_case(1, 1, 130, keys);
       c.numerics.smooth_values = centred;
+      // Axes would spread the rounding of large channels over the one that is zero.
+      if (!centred) c.numerics.value_axes = Choice::never;
       study::Tensors tensors = make_tensors(c);
       const auto value = [](std::int64_t channel) {
         return static_cast<float>(channel - 60) * 0.03125f;
