@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "command.hpp"
+#include "openvc/budget.hpp"
 #include "openvc/numeric_option_list.hpp"
 #include "openvc/option_text.hpp"
 #include "openvc/status.hpp"
@@ -335,6 +336,17 @@ void AttentionArguments::add(CLI::App& command) {
 
 void AttentionArguments::add_numerics(CLI::App& command) {
   command.option_defaults()->group("Numerics");
+  // Values are stored in the order of the options: those that follow change what the budget set.
+  const auto names = names_of(Budget{});
+  command
+      .add_option_function<std::string>(
+          "--budget",
+          [this](const std::string& word) {
+            numerics_ = numeric_options(*enumerator_named<Budget>(word));
+          },
+          "time or accuracy: numeric options that belong together")
+      ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+      ->default_str(value_text(Budget::balanced));
   for_each_numeric_option(
       [&](const auto& option) { add_numeric_option(command, option, numerics_.*option.field); });
 }

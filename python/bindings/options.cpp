@@ -4,11 +4,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <cstddef>
 #include <new>
 #include <optional>
 #include <string>
 #include <type_traits>
 
+#include "openvc/budget.hpp"
 #include "openvc/numeric_option_list.hpp"
 #include "openvc/option_text.hpp"
 #include "openvc/options.hpp"
@@ -85,6 +87,22 @@ nb::tuple option_rows() {
   return nb::tuple(rows);
 }
 
+nb::dict numerics_dict(const NumericOptions& options) {
+  nb::dict result;
+  for_each_numeric_option(
+      [&](const auto& option) { result[option.name] = to_python(options.*option.field); });
+  return result;
+}
+
+nb::dict budgets() {
+  nb::dict result;
+  for (std::size_t i = 0; i < names_of(Budget{}).size(); ++i) {
+    const auto budget = static_cast<Budget>(i);
+    result[names_of(budget)[i]] = numerics_dict(numeric_options(budget));
+  }
+  return result;
+}
+
 /// `numerics` has an attribute of every name of the list.
 NumericOptions numeric_options(nb::handle numerics) {
   NumericOptions result;
@@ -99,13 +117,6 @@ NumericOptions numeric_options(nb::handle numerics) {
   return result;
 }
 
-nb::dict numerics_dict(const AttentionOptions& options) {
-  nb::dict result;
-  for_each_numeric_option(
-      [&](const auto& option) { result[option.name] = to_python(options.numerics.*option.field); });
-  return result;
-}
-
 }  // namespace
 
 void bind_options(nb::module_& module) {
@@ -114,6 +125,7 @@ void bind_options(nb::module_& module) {
   module.attr("SMALLEST_SOFTMAX_SCALE") = static_cast<double>(kSmallestSoftmaxScale);
   module.attr("LARGEST_SOFTMAX_SCALE") = static_cast<double>(kLargestSoftmaxScale);
   module.attr("SOFTMAX_SCALE_RANGE") = kSoftmaxScaleRange;
+  module.attr("BUDGETS") = budgets();
   nb::class_<AttentionOptions>(module, "AttentionOptions", "What an attention call computes.")
       .def(
           "__init__",
@@ -127,7 +139,8 @@ void bind_options(nb::module_& module) {
       .def_prop_ro("causal", [](const AttentionOptions& o) { return o.mask == Mask::causal; })
       .def_ro("softmax_scale", &AttentionOptions::softmax_scale)
       .def_prop_ro("key_order", [](const AttentionOptions& o) { return to_python(o.key_order); })
-      .def_prop_ro("numerics", &numerics_dict, "Value of every numeric option, by name.");
+      .def_prop_ro("numerics", [](const AttentionOptions& options) { return numerics_dict(options.numerics); },
+          "Value of every numeric option, by name.");
 }
 
 }  // namespace openvc::python

@@ -12,7 +12,7 @@ from ._call import lse_shape, run_attention
 from ._checks import require_bool
 from ._frameworks import arrays_of, check_operands
 from ._native_options import native_options
-from ._numerics import NumericsLike
+from ._numerics import Budget, NumericsLike
 from ._options import KeyOrder
 from ._threads import get_num_threads
 
@@ -29,6 +29,7 @@ def attention(
     softmax_scale: float | None = ...,
     return_lse: Literal[False] = ...,
     key_order: KeyOrder = ...,
+    budget: Budget | None = ...,
     numerics: NumericsLike = ...,
 ) -> Any: ...
 
@@ -43,6 +44,7 @@ def attention(
     softmax_scale: float | None = ...,
     return_lse: Literal[True],
     key_order: KeyOrder = ...,
+    budget: Budget | None = ...,
     numerics: NumericsLike = ...,
 ) -> tuple[Any, Any]: ...
 
@@ -56,6 +58,7 @@ def attention(
     softmax_scale: float | None = None,
     return_lse: bool = False,
     key_order: KeyOrder = "mid_window",
+    budget: Budget | None = None,
     numerics: NumericsLike = None,
 ) -> Any:
     """softmax(softmax_scale Q K^T) V in FP8.
@@ -73,7 +76,10 @@ def attention(
         softmax_scale: factor of the scores, 2**-126 to 2**124; 1/sqrt(128) by default.
         return_lse: also return the log-sum-exp of the scores.
         key_order: order in which key blocks are visited; it moves a few bits of the result.
-        numerics: where the error budget goes: a Numerics, or a mapping of the fields to change.
+        budget: time or accuracy: "fast", "balanced" (the default) or "best". docs/quality.md shows
+            what each does to a model's output.
+        numerics: numeric options one by one: a Numerics, or a mapping of the fields that differ from
+            those of the budget.
 
     Returns:
         The output: q's framework, shape, element type and device, contiguous, fresh. With
@@ -97,9 +103,11 @@ def attention(
         from . import _torch_op
 
         if _torch_op.AVAILABLE:
-            out = _torch_op.call(q, k, v, causal, softmax_scale, return_lse, key_order, numerics)
+            out = _torch_op.call(
+                q, k, v, causal, softmax_scale, return_lse, key_order, budget, numerics
+            )
             return arrays.wrap_operator_result(out)
-    options = native_options(causal, softmax_scale, key_order, numerics)
+    options = native_options(causal, softmax_scale, key_order, budget, numerics)
     out, lse = run_attention(arrays, q, k, v, options, return_lse)
     return (out, lse) if return_lse else out
 

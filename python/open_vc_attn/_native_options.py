@@ -15,21 +15,21 @@ CACHED_OPTIONS = 256
 
 
 def native_options(
-    causal: Any, softmax_scale: Any, key_order: Any, numerics: NumericsLike
+    causal: Any, softmax_scale: Any, key_order: Any, budget: Any, numerics: NumericsLike
 ) -> _openvc.AttentionOptions:
     """Checked options of a call. The result is shared between calls: read only."""
-    return cached_options(*call_options(causal, softmax_scale, key_order, numerics))
+    return cached_options(*call_options(causal, softmax_scale, key_order, budget, numerics))
 
 
 def call_options(
-    causal: Any, softmax_scale: Any, key_order: Any, numerics: NumericsLike
+    causal: Any, softmax_scale: Any, key_order: Any, budget: Any, numerics: NumericsLike
 ) -> tuple[Any, ...]:
     """Checked options as the arguments of the torch operators, and of cached_options()."""
     return (
         require_bool("causal", causal),
         as_softmax_scale(softmax_scale),
         as_key_order(key_order),
-        *values_of(as_numerics(numerics)),
+        *values_of(as_numerics(numerics, budget)),
     )
 
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _openvc
-from ._checks import as_real, shown
+from ._checks import as_real, require_one_of, shown
 
 TYPES: dict[str, type] = {"bool": bool, "str": str, "int": int, "float": float}
 
@@ -112,14 +112,25 @@ else:
 
 NumericsLike = Numerics | Mapping[str, Any] | None
 
+Budget = Literal["fast", "balanced", "best"]
+
+BUDGETS = {name: Numerics(**fields) for name, fields in _openvc.BUDGETS.items()}
+"""Numeric options of each budget."""
+
 _DEFAULT = Numerics()
 
 
-def as_numerics(numerics: NumericsLike) -> Numerics:
+def as_numerics(numerics: NumericsLike, budget: Any = None) -> Numerics:
     """A ``Numerics`` from what callers may pass; a mapping names the fields that differ."""
+    base = _DEFAULT if budget is None else BUDGETS[require_one_of("budget", budget, tuple(BUDGETS))]
     if numerics is None:
-        return _DEFAULT
+        return base
     if isinstance(numerics, Numerics):
+        if budget is not None:
+            raise ValueError(
+                f"numerics: a Numerics beside budget={budget!r}; expected one of the two. Pass a "
+                "mapping of the fields that differ from those of the budget."
+            )
         return numerics
     if not isinstance(numerics, Mapping):
         raise TypeError(
@@ -131,7 +142,7 @@ def as_numerics(numerics: NumericsLike) -> Numerics:
         raise TypeError(
             f"numerics: field {', '.join(unknown)}; expected {', '.join(NAMES)}. Remove it."
         )
-    return Numerics(**numerics)
+    return replace(base, **numerics)
 
 
 def values_of(numerics: Numerics) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ NUMERIC_OPTIONS: tuple[dict[str, Any], ...]
 SMALLEST_SOFTMAX_SCALE: float
 LARGEST_SOFTMAX_SCALE: float
 SOFTMAX_SCALE_RANGE: str
+BUDGETS: dict[str, dict[str, Any]]
 
 class ElementType(enum.Enum):
     bfloat16 = ...

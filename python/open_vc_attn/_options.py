@@ -75,8 +75,8 @@ def as_key_order(key_order: Any) -> str:
     return require_one_of("key_order", key_order, _openvc.KEY_ORDERS)
 
 
-def as_budget(budget: Any) -> float:
-    """A repair budget as a float."""
+def as_repair_share(budget: Any) -> float:
+    """The budget of V residual repair as a float."""
     value = as_real("budget", budget)
     if not 0 <= value < 1:
         raise ValueError(

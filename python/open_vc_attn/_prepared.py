@@ -12,9 +12,12 @@ from ._call import LSE_DTYPE, lse_shape, warn_about_layout
 from ._checks import require_bool
 from ._frameworks import check_operands
 from ._native_options import native_options
-from ._numerics import NumericsLike
-from ._options import HeadPlan, KeyOrder, as_budget
+from ._numerics import Budget, NumericsLike
+from ._options import HeadPlan, KeyOrder, as_repair_share
 from ._threads import get_num_threads
+
+CallOptions = tuple[Any, Any, Any, Any, NumericsLike]
+"""Arguments of native_options()."""
 
 
 class Shapes(NamedTuple):
@@ -103,19 +106,21 @@ def prepare_fp8(
     softmax_scale: float | None = None,
     with_lse: bool = False,
     key_order: KeyOrder = "mid_window",
+    budget: Budget | None = None,
     numerics: NumericsLike = None,
 ) -> PreparedFP8:
     """Quantises Q, K and V for attention_fp8().
 
     Args:
-        q, k, v, causal, softmax_scale, key_order, numerics: as for attention(). They are settled
-            here, because quantisation depends on them.
+        q, k, v, causal, softmax_scale, key_order, budget, numerics: as for attention(). They are
+            settled here, because quantisation depends on them.
         with_lse: also keep what attention_fp8(..., return_lse=True) needs.
 
     Raises:
         As attention().
     """
-    return _prepare(q, k, v, None, causal, softmax_scale, with_lse, key_order, numerics)
+    options = causal, softmax_scale, key_order, budget, numerics
+    return _prepare(q, k, v, None, with_lse, options)
 
 
 def prepare_v_repair(
@@ -143,9 +148,8 @@ def prepare_v_repair(
     Raises:
         As attention(); ValueError for a budget outside its range.
     """
-    return _prepare(
-        q, k, v, as_budget(budget), causal, softmax_scale, with_lse, key_order, numerics
-    )
+    options = causal, softmax_scale, key_order, None, numerics
+    return _prepare(q, k, v, as_repair_share(budget), with_lse, options)
 
 
 def attention_fp8(prepared: PreparedFP8, *, return_lse: bool = False) -> Any:
@@ -186,18 +190,14 @@ def _prepare(
     q: Any,
     k: Any,
     v: Any,
-    budget: float | None,
-    causal: bool,
-    softmax_scale: float | None,
+    repair: float | None,
     with_lse: bool,
-    key_order: KeyOrder,
-    numerics: NumericsLike,
+    options: CallOptions,
 ) -> PreparedFP8:
     arrays, q, k, v = check_operands(q, k, v)
     require_bool("with_lse", with_lse)
-    options = causal, softmax_scale, key_order, numerics
     prepared: PreparedFP8 = arrays.call_untraced(
-        _quantize, arrays, q, k, v, budget, with_lse, options
+        _quantize, arrays, q, k, v, repair, with_lse, options
     )
     return prepared
 
@@ -207,9 +207,9 @@ def _quantize(
     q: Any,
     k: Any,
     v: Any,
-    budget: float | None,
+    repair: float | None,
     with_lse: bool,
-    options: tuple[Any, Any, Any, NumericsLike],
+    options: CallOptions,
 ) -> PreparedFP8:
     spec = arrays.output_spec(q)
     views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
@@ -217,7 +217,7 @@ def _quantize(
     warn_about_layout(shapes.q)
     native = _openvc.prepare(
         *views,
-        budget,
+        repair,
         native_options(*options),
         with_lse,
         get_num_threads(),

@@ -8,7 +8,7 @@ from typing import Any
 from ._checks import require_bool
 from ._frameworks import check_operands
 from ._native_options import call_options
-from ._numerics import NumericsLike
+from ._numerics import Budget, NumericsLike
 from ._options import KeyOrder, Support
 
 
@@ -21,6 +21,7 @@ def is_supported(
     softmax_scale: float | None = None,
     return_lse: bool = False,
     key_order: KeyOrder = "mid_window",
+    budget: Budget | None = None,
     numerics: NumericsLike = None,
 ) -> Support:
     """Whether attention() with these arguments would run, and if not, why and what to do.
@@ -36,7 +37,7 @@ def is_supported(
     try:
         arrays, q, k, v = check_operands(q, k, v, use=False)
         require_bool("return_lse", return_lse)
-        options = call_options(causal, softmax_scale, key_order, numerics)
+        options = call_options(causal, softmax_scale, key_order, budget, numerics)
         return Support(*arrays.support(q, k, v, options))
     except Exception as error:  # objects of the caller raise what they like
         return Support(False, str(error) or type(error).__name__)

@@ -47,12 +47,13 @@ def call(
     softmax_scale: Any,
     return_lse: bool,
     key_order: Any,
+    budget: Any,
     numerics: NumericsLike,
 ) -> Any:
     """attention() on checked torch tensors, through the operator."""
     operators = torch.ops.open_vc_attn
     operator = operators.attention_with_lse if return_lse else operators.attention
-    return operator(q, k, v, *call_options(causal, softmax_scale, key_order, numerics))
+    return operator(q, k, v, *call_options(causal, softmax_scale, key_order, budget, numerics))
 
 
 def _require_operands(q: Any, k: Any, v: Any) -> None:

@@ -110,6 +110,10 @@ openvc_status openvc_options_default(openvc_options* options, size_t size) {
   });
 }
 
+openvc_status openvc_options_set_budget(openvc_options* options, int32_t budget) {
+  return guarded([&] { openvc::api::set_budget(options, budget); });
+}
+
 openvc_status openvc_attention(const openvc_tensor* q, const openvc_tensor* k,
                                const openvc_tensor* v, const openvc_tensor* out, float* log_sum_exp,
                                const openvc_options* options) {

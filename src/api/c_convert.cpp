@@ -10,6 +10,7 @@
 
 #include "api/c_fields.hpp"
 #include "api/validate.hpp"
+#include "openvc/budget.hpp"
 #include "openvc/status.hpp"
 #include "openvc/version.hpp"
 
@@ -24,6 +25,8 @@ static_assert(OPENVC_KEY_ORDER_DESCENDING == static_cast<int>(KeyOrder::descendi
               names_of(KeyOrder{}).size() == OPENVC_KEY_ORDER_DESCENDING + 1);
 static_assert(OPENVC_ALWAYS == static_cast<int>(Choice::always) &&
               names_of(Choice{}).size() == OPENVC_ALWAYS + 1);
+static_assert(OPENVC_BUDGET_BEST == static_cast<int>(Budget::best) &&
+              names_of(Budget{}).size() == OPENVC_BUDGET_BEST + 1);
 static_assert(OPENVC_VALUE_SCALE_PER_HEAD == static_cast<int>(ValueScale::per_head) &&
               names_of(ValueScale{}).size() == OPENVC_VALUE_SCALE_PER_HEAD + 1);
 static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_options) == 64 &&
@@ -139,6 +142,23 @@ openvc_options default_options(std::size_t size) {
   openvc_options result = all_defaults();
   result.size = size;
   return result;
+}
+
+void set_budget(openvc_options* options, std::int32_t budget) {
+  if (options == nullptr) refuse("options: pointer is null; expected an openvc_options.");
+  const NumericOptions numerics = numeric_options(to_enum<Budget>("budget", budget));
+  require_known_size("options.size", options->size);
+  for_each_numeric_field([&]<class Native>(const auto& option, Native openvc_options::*field) {
+    const auto end = reinterpret_cast<const char*>(&(options->*field) + 1);
+    if (end > reinterpret_cast<const char*>(options) + options->size) {
+      refuse("options.size: " + std::to_string(options->size) + " leaves out " + option.name +
+             "; expected all numeric options. Pass sizeof(openvc_options) to "
+             "openvc_options_default().");
+    }
+  });
+  for_each_numeric_field([&]<class Native>(const auto& option, Native openvc_options::*field) {
+    options->*field = static_cast<Native>(numerics.*option.field);
+  });
 }
 
 CallOptions to_options(const openvc_options* options) {

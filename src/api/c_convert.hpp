@@ -33,4 +33,7 @@ CallOptions to_options(const openvc_options* options);
 /// The defaults as a caller sees them who knows the first `size` bytes of the structure.
 openvc_options default_options(std::size_t size);
 
+/// Writes the numeric options of an openvc_budget.
+void set_budget(openvc_options* options, std::int32_t budget);
+
 }  // namespace openvc::api

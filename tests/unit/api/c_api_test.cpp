@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "openvc/attention.hpp"
+#include "openvc/budget.hpp"
 #include "openvc/info.hpp"
 #include "openvc/openvc.h"
 #include "openvc/version.hpp"
@@ -322,6 +323,37 @@ TEST_F(CInterface, OptionsAreHonouredOrRefused) {
   EXPECT_THAT(openvc_last_error_message(), HasSubstr("mask: 300"));
   options.mask = 7;
   EXPECT_EQ(status(), OPENVC_INVALID_VALUE);
+}
+
+TEST_F(CInterface, BudgetsSetTheNumericOptionsAndNothingElse) {
+  options.mask = OPENVC_MASK_CAUSAL;
+  options.softmax_scale = 0.25f;
+  options.threads = 3;
+  const openvc_options before = options;
+  ASSERT_EQ(openvc_options_set_budget(&options, OPENVC_BUDGET_BEST), OPENVC_OK);
+  const openvc::NumericOptions best = openvc::numeric_options(openvc::Budget::best);
+  EXPECT_EQ(options.max_extra_steps, best.max_extra_steps);
+  EXPECT_EQ(options.score_error_target, best.score_error_target);
+  EXPECT_EQ(options.mask, before.mask);
+  EXPECT_EQ(options.softmax_scale, before.softmax_scale);
+  EXPECT_EQ(options.threads, before.threads);
+  ASSERT_EQ(openvc_options_set_budget(&options, OPENVC_BUDGET_BALANCED), OPENVC_OK);
+  EXPECT_EQ(std::memcmp(&options, &before, sizeof(options)), 0);
+
+  for (const int budget : {-1, 3, 1000}) {
+    EXPECT_EQ(openvc_options_set_budget(&options, budget), OPENVC_INVALID_VALUE) << budget;
+    EXPECT_THAT(openvc_last_error_message(), HasSubstr("budget: " + std::to_string(budget)));
+  }
+  EXPECT_EQ(openvc_options_set_budget(nullptr, OPENVC_BUDGET_FAST), OPENVC_INVALID_VALUE);
+  for (const std::size_t size : {offsetof(openvc_options, smooth_keys),
+                                 offsetof(openvc_options, value_scale), sizeof(options) + 4}) {
+    options.size = size;
+    EXPECT_EQ(openvc_options_set_budget(&options, OPENVC_BUDGET_FAST), OPENVC_INVALID_VALUE);
+    EXPECT_THAT(openvc_last_error_message(), HasSubstr("options.size: " + std::to_string(size)));
+    EXPECT_EQ(std::memcmp(&options.mask, &before.mask,
+                          sizeof(options) - offsetof(openvc_options, mask)),
+              0);
+  }
 }
 
 TEST_F(CInterface, CallersWithAnOlderHeaderGetDefaults) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "api/validate.hpp"
+#include "openvc/budget.hpp"
 #include "openvc/option_text.hpp"
 #include "unit/api/option_values.hpp"
 
@@ -33,6 +34,21 @@ TEST(NumericOptionList, EveryFieldHasOneDocumentedRow) {
   constexpr std::size_t kRows = std::tuple_size_v<decltype(kNumericOptions)>;
   EXPECT_EQ(names.size(), kRows);
   EXPECT_EQ(fields.size(), kRows);
+}
+
+TEST(Budgets, BalancedIsTheDefaultAndTheOthersLeaveMoreOrLessError) {
+  const NumericOptions fast = numeric_options(Budget::fast);
+  const NumericOptions balanced = numeric_options(Budget::balanced);
+  const NumericOptions best = numeric_options(Budget::best);
+  for_each_numeric_option([&](const auto& option) {
+    EXPECT_EQ(balanced.*option.field, option.default_value()) << option.name;
+    for (const NumericOptions& options : {fast, best}) {
+      EXPECT_TRUE(is_allowed(option, options.*option.field)) << option.name;
+    }
+  });
+  EXPECT_GT(fast.score_error_target, balanced.score_error_target);
+  EXPECT_LT(best.score_error_target, balanced.score_error_target);
+  EXPECT_GE(best.max_extra_steps, balanced.max_extra_steps);
 }
 
 TEST(NumericOptionList, GoodValuesAreAccepted) {
