@@ -14,7 +14,7 @@ namespace openvc {
 enum class Budget : std::uint8_t {
   fast,      ///< k-steps only where a head's scores need them badly
   balanced,  ///< the defaults
-  best,      ///< up to four k-steps, wherever they change anything that shows
+  best,      ///< two k-steps in every head
 };
 
 /// Names of the values, as names_of(Choice) of numeric_options.hpp.
@@ -27,13 +27,13 @@ enum class Budget : std::uint8_t {
   NumericOptions options;
   switch (budget) {
     case Budget::fast:
-      options.score_error_target = 0.7f;
+      options.score_error_target = 0.6f;
       break;
     case Budget::balanced:
       break;
     case Budget::best:
-      options.max_extra_steps = 4;
-      options.score_error_target = 0.1f;
+      options.max_extra_steps = 2;
+      options.score_error_target = 0.0f;
       break;
   }
   return options;
