@@ -184,7 +184,8 @@ Command add_run_command(CLI::App& program) {
   arguments->attention.add(*app);
   arguments->attention.add_numerics(*app);
   app->option_defaults()->group("Options");
-  app->add_option("-b,--budget", arguments->budget, "share of the tokens whose V is repaired")
+  app->add_option("-b,--repair-budget", arguments->budget,
+                  "share of the tokens whose V is repaired")
       ->check(token_share())
       ->capture_default_str();
   app->add_flag("--lse", arguments->log_sum_exp, "compute the log-sum-exp, too");

@@ -136,8 +136,8 @@ OPENVC_API size_t openvc_info_json(char* buffer, size_t capacity);
 /* Writes the defaults into the first `size` bytes of the structure, its size field included. */
 OPENVC_API openvc_status openvc_options_default(openvc_options* options, size_t size);
 
-/* Sets the numeric options, from smooth_keys to value_scale, to those of an openvc_budget; the other
- * fields stay. After openvc_options_default(), with a structure that holds all of them. */
+/* Sets the numeric options, from smooth_keys to value_scale, to those of an openvc_budget; the
+ * other fields stay. After openvc_options_default(), with a structure that holds all of them. */
 OPENVC_API openvc_status openvc_options_set_budget(openvc_options* options, int32_t budget);
 
 /* out [B, Sq, H, 128] of q's element type. log_sum_exp: null, or [B, H, Sq] floats on the device of

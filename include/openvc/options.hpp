@@ -18,8 +18,8 @@ enum class Mask : std::uint8_t {
   causal,  ///< aligned to the bottom right: query i sees the keys j <= i + Skv - Sq
 };
 
-/// Order in which key blocks are visited. It moves the points where rows are rescaled, hence a few
-/// bits of the result, and how often that happens.
+/// Order in which key blocks are visited: that of the binary32 sums, hence a few bits of the
+/// result.
 enum class KeyOrder : std::uint8_t {
   mid_window,  ///< from just right of the query's own position down to 0, then the rest
   descending,  ///< from the last key to the first (always used with a causal mask)

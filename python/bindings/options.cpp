@@ -139,7 +139,9 @@ void bind_options(nb::module_& module) {
       .def_prop_ro("causal", [](const AttentionOptions& o) { return o.mask == Mask::causal; })
       .def_ro("softmax_scale", &AttentionOptions::softmax_scale)
       .def_prop_ro("key_order", [](const AttentionOptions& o) { return to_python(o.key_order); })
-      .def_prop_ro("numerics", [](const AttentionOptions& options) { return numerics_dict(options.numerics); },
+      .def_prop_ro(
+          "numerics",
+          [](const AttentionOptions& options) { return numerics_dict(options.numerics); },
           "Value of every numeric option, by name.");
 }
 

@@ -51,10 +51,14 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
             {bh, problem.padded_key_blocks(), layout.value_rows(), numerics::kKeyBlock});
   add_codes("query_columns", layout.query_columns, {steps, bh, queries, kColumns});
   add_codes("key_columns", layout.key_columns, {steps, bh, keys, kColumns});
-  // [.., 0] score exponent, 1 extra steps, 2 wide scores, 3 excess exponent.
+  // [.., 0] score exponent, 1 extra steps, 2 flags (1 wide scores, 2 V on axes), 3 excess exponent.
   add("head_rules", "uint8", 1, layout.head_rules, {bh, sizeof(numerics::HeadRule)});
   add_floats("value_scales", layout.value_scales, {bh, kChannels});
   add_floats("value_means", layout.value_means, {bh, kChannels});
+  if (view.with_value_axes) {
+    add("value_bases", "bfloat16", sizeof(std::uint16_t), layout.value_bases,
+        {bh, schedule::kBasisTerms, kChannels, kChannels});
+  }
   if (view.with_log_sum_exp) {
     add_floats("smoothing_shifts", layout.smoothing_shifts, {bh, problem.queries});
   }

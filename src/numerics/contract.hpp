@@ -3,12 +3,13 @@
 
 #include <cstdint>
 
-// Every number that changes result bits. A backend chooses its own tiles, stages and registers; it
-// chooses none of these. docs/numerics.md explains each and shows the measurements behind it.
+// The numbers that were chosen and change result bits. A backend chooses its own tiles, stages and
+// registers; it chooses none of these. docs/numerics.md explains each and shows the measurements.
 //
 // The rules live in the other headers of this folder, which name the members they use
 // (kPeakCode = kContract.peak_code). Properties of the formats (E4M3, binary16, binary32) and of
-// arithmetic (ln 2) are no choice and stay with their rules.
+// arithmetic (ln 2), and what keeps a rule within them (the thresholds of Gram-Schmidt, the grid of
+// a basis), are no choice and stay with their rules.
 //
 // tests/golden holds the bytes that each version produces for a fixed sweep: a changed number, or a
 // changed rule, fails there until the version is raised.
@@ -44,15 +45,15 @@ struct Contract {
   int key_rotation_exponent;      ///< K times 2^this
 
   // Probabilities.
-  int peak_code;                 ///< of the largest probability of a key block
-  float narrow_score_limit;      ///< bound of |score|, code units, up to which a head is narrow
-  std::int64_t narrow_max_keys;  ///< and most keys of such a head
+  int peak_code;             ///< of the largest probability of a key block
+  float narrow_score_limit;  ///< bound of |score|, code units, up to which a head is narrow
+  int narrow_max_keys;       ///< and most keys of such a head
 
   // V.
   int value_columns;  ///< residual columns of V: its strongest axes, where it is coded on axes
-  std::int64_t min_value_axes_keys;  ///< fewest keys of heads whose V is coded on axes
-  float min_spread;                  ///< below it a channel counts as constant
-  float min_mean_share;              ///< a mean below this share of the largest magnitude stays
+  int min_value_axes_keys;  ///< fewest keys of heads whose V is coded on axes
+  float min_spread;         ///< below it a channel counts as constant
+  float min_mean_share;     ///< a mean below this share of the largest magnitude stays
 
   // Principal axes of Q and K.
   int sample_tokens;          ///< that moments are taken from
@@ -100,9 +101,9 @@ inline constexpr Contract kContractV2{
     // 64 octaves either way: a weight of a block, its codes, those of V and the number of keys fit
     // into binary32 together (plan_scores.hpp). Captured heads stay below 370.
     .narrow_score_limit = 512.0f,
-    .narrow_max_keys = std::int64_t{1} << 24,
+    .narrow_max_keys = 1 << 24,
 
-    // What an N of 136 leaves beside 128 channels and the row of ones.
+    // Tensor cores take columns by eights: seven are left beside 128 channels and the row of ones.
     .value_columns = 7,
     // A kernel more behind the attention of a call, which shorter ones feel.
     .min_value_axes_keys = 4096,

@@ -34,8 +34,9 @@ HeadPlanOf<kDim> plan_head(const HeadStatisticsOf<kDim>& statistics, const PlanR
   return plan;
 }
 
-/// The plans of all heads of a call, in their order. Every head spends by the same price, so its plan
-/// does not depend on the others (docs/numerics.md section 2 has what weighing them would change).
+/// The plans of all heads of a call, in their order. Every head spends by the same price, so its
+/// plan does not depend on the others (docs/numerics.md section 2 has what weighing them would
+/// change).
 inline std::vector<HeadPlan> plan_layer(std::span<const HeadStatistics> statistics,
                                         const PlanRequest& request) {
   std::vector<HeadPlan> plans;

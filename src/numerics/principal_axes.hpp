@@ -174,8 +174,9 @@ template <int kDim, class Team>
   // largest_exponent, a level at a time.
   std::int32_t* exponents = storage.order;
   team.run(
-      kDim, [&](int c)
-                __attribute__((always_inline)) { exponents[c] = tensor.moments.scales[c].exponent; });
+      kDim, [&](int c) __attribute__((always_inline)) {
+        exponents[c] = tensor.moments.scales[c].exponent;
+      });
   for (int stride = 1; stride < kDim; stride *= 2) {
     team.run(
         kDim / (2 * stride), [&](int i) __attribute__((always_inline)) {

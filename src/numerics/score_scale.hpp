@@ -15,7 +15,8 @@
 namespace openvc::numerics {
 
 /// 8 log2(e): code units per nat.
-inline constexpr float kCodeUnitsPerNat = 11.541560327111707f;
+inline constexpr double kExactCodeUnitsPerNat = 11.541560327111707;
+inline constexpr float kCodeUnitsPerNat = static_cast<float>(kExactCodeUnitsPerNat);
 
 /// ln(2) / 8: nats per code unit.
 inline constexpr float kNatsPerCodeUnit = 0.0866433975699932f;

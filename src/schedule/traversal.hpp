@@ -12,8 +12,8 @@ namespace openvc::schedule {
 /// from the last block down to first + 1.
 ///
 /// Mid-window order starts a few blocks to the right of the query's own position, where attention
-/// of a video model is strongest: the running maximum settles early and rows are rarely rescaled.
-/// Starting at the last block gives the plain descending order.
+/// of a video model is strongest: the reference of a row of wide scores settles early, and the
+/// largest terms are added first. Starting at the last block gives the plain descending order.
 struct Traversal {
   std::int64_t blocks = 0;  // to visit
   std::int64_t first = 0;

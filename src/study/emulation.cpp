@@ -10,6 +10,7 @@
 #include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
 #include "numerics/half.hpp"
+#include "numerics/score_scale.hpp"
 #include "schedule/mask.hpp"
 #include "study/matrix_product.hpp"
 
@@ -19,8 +20,6 @@ namespace {
 using numerics::kE4m3CodesPerOctave;
 using numerics::kHeadDim;
 using numerics::kKeyBlock;
-
-constexpr double kCodeUnitsPerNat = 11.541560327111707;  // 8 log2(e)
 
 /// The smallest code of a normal number.
 constexpr std::uint8_t kFirstNormalCode = 8;
@@ -86,7 +85,7 @@ Scores exact_scores(std::span<const std::int64_t> rows, const float* queries,
   Scores scores{rows, key_count, {}};
   scores.values.resize(area(scores.row_count(), key_count));
   dot_products(queries, scores.row_count(), keys, key_count, kHeadDim, scores.values.data());
-  const double gain = kCodeUnitsPerNat * softmax_scale;
+  const double gain = numerics::kExactCodeUnitsPerNat * softmax_scale;
   for (double& score : scores.values) score *= gain;
   return scores;
 }

@@ -8,6 +8,7 @@
 
 #include "numerics/contract.hpp"
 #include "numerics/hadamard.hpp"
+#include "numerics/score_scale.hpp"
 #include "study/matrix_product.hpp"
 #include "study/tensors.hpp"
 
@@ -18,7 +19,6 @@ using numerics::kHeadDim;
 
 constexpr float kInt8Max = 127.0f;
 constexpr float kSmallestAmax = 1e-12f;
-constexpr double kCodeUnitsPerNat = 11.541560327111707;  // 8 log2(e)
 
 using Channels = std::array<float, kHeadDim>;
 
@@ -64,7 +64,7 @@ void append_codes(std::span<const float> rows, float scale, std::vector<float>& 
 
 Int8Head::Int8Head(const HeadInputs& inputs, std::span<const std::int64_t> rows,
                    const Int8Form& form)
-    : gain_(kCodeUnitsPerNat * static_cast<double>(inputs.softmax_scale) /
+    : gain_(numerics::kExactCodeUnitsPerNat * static_cast<double>(inputs.softmax_scale) /
             (form.rotated ? kHeadDim : 1)),
       rows_(rows),
       keys_(inputs.k.shape[kSequence]) {

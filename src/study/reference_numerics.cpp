@@ -8,6 +8,7 @@
 
 #include "numerics/contract.hpp"
 #include "numerics/e4m3.hpp"
+#include "numerics/score_scale.hpp"
 #include "schedule/mask.hpp"
 #include "schedule/traversal.hpp"
 #include "study/matrix_product.hpp"
@@ -25,8 +26,6 @@ constexpr std::int64_t kMidWindowBlocks = 4;
 constexpr double kPeakCode = 120.0;
 constexpr double kBeta = -0.35;
 constexpr float kSmallestAmax = 1e-12f;
-
-constexpr double kCodeUnitsPerNat = 11.541560327111707;  // 8 log2(e)
 
 std::vector<float> load_rows(const TensorView& tensor, std::int64_t first, std::int64_t count) {
   std::vector<float> rows(static_cast<std::size_t>(count * kHeadDim));
@@ -67,7 +66,7 @@ ReferenceHead::ReferenceHead(const HeadInputs& inputs, std::span<const std::int6
                .repair_rows = 0,
                .mask = inputs.mask,
                .key_order = KeyOrder::mid_window},
-      gain_(kCodeUnitsPerNat * static_cast<double>(inputs.softmax_scale)),
+      gain_(numerics::kExactCodeUnitsPerNat * static_cast<double>(inputs.softmax_scale)),
       rows_(rows.begin(), rows.end()) {
   for (const std::int64_t row : rows_) {
     const std::int64_t first = row / kScaleBlock * kScaleBlock;

@@ -95,7 +95,7 @@ NUMERICS = {
 
 
 def is_wide(prepared):
-    return bool(prepared._sections()["head_rules"][0][2])
+    return bool(prepared._sections()["head_rules"][0][2] & 1)
 
 
 def oracle_for(q, k, v, prepared, numerics, scale=SCALE):
@@ -133,7 +133,7 @@ def test_prepared_bytes(inputs, numerics):
         found["head_rules"][0],
         [plan.score_exponent, plan.extra_steps, found["head_rules"][0][2], 0],
     )
-    if not found["head_rules"][0][2]:
+    if not is_wide(prepared):
         assert numpy.abs(oracle.scores(head)).max() <= NARROW_LIMIT
     for name, rows in (("query", len(q)), ("key", len(k))):
         codes = found[f"{name}_codes"][0]

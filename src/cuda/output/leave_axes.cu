@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_basis(const std::uint16_t* source, std::uin
 template <bool kFloat16, bool kPairs>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     leave_axes_kernel(const __grid_constant__ Arguments a) {
-  extern __shared__ std::uint16_t basis[];
+  extern __shared__ __align__(16) std::uint16_t basis[];
   ptx::griddepcontrol_wait();
   const std::int64_t bh = blockIdx.x / static_cast<unsigned>(a.blocks_per_head);
   if (!a.head_rules[bh].values_on_axes()) return;

@@ -20,8 +20,6 @@ struct RegisterColumns {
   static constexpr int kColumnsAtOnce = kThreads / kChunks;
   static constexpr int kEach = (kMaxColumns + kColumnsAtOnce - 1) / kColumnsAtOnce;
   static_assert(kThreads % kWarp == 0 && kWarp % kChunks == 0);
-  /// Columns of a warp are present together.
-  static constexpr int kWarpColumns = kWarp / kChunks;
 
   float values[kEach][kRows];
   float pivot[kRows];  // the thread's rows of the column of the step
@@ -135,15 +133,16 @@ __host__ __device__ void orthonormalize([[maybe_unused]] const BlockTeam& team,
 
 /// numerics::reflect.
 template <int kDim, int kChannels>
-__host__ __device__ void reflect([[maybe_unused]] const BlockTeam& team,
-                                 [[maybe_unused]] int columns,
-                                 [[maybe_unused]] numerics::BasisStorageOf<kDim, kChannels>& storage) {
+__host__ __device__ void reflect(
+    [[maybe_unused]] const BlockTeam& team, [[maybe_unused]] int columns,
+    [[maybe_unused]] numerics::BasisStorageOf<kDim, kChannels>& storage) {
 #if defined(__CUDA_ARCH__)
   using Storage = numerics::BasisStorageOf<kDim, kChannels>;
   using Columns = RegisterColumns<kBasisThreads, Storage::kMaxColumns>;
   constexpr int kRows = Columns::kRows;
   static_assert(sizeof(storage.partials) >= 2 * kDim * sizeof(float));
-  static_assert(numerics::kResidualChannelsPerStep % kRows == 0 && numerics::kValueAxes % kRows == 0);
+  static_assert(numerics::kResidualChannelsPerStep % kRows == 0 &&
+                numerics::kValueAxes % kRows == 0);
   const int width = columns + kChannels;
   const int chunk = Columns::chunk();
   Columns matrix;

@@ -350,9 +350,9 @@ TEST_F(CInterface, BudgetsSetTheNumericOptionsAndNothingElse) {
     options.size = size;
     EXPECT_EQ(openvc_options_set_budget(&options, OPENVC_BUDGET_FAST), OPENVC_INVALID_VALUE);
     EXPECT_THAT(openvc_last_error_message(), HasSubstr("options.size: " + std::to_string(size)));
-    EXPECT_EQ(std::memcmp(&options.mask, &before.mask,
-                          sizeof(options) - offsetof(openvc_options, mask)),
-              0);
+    EXPECT_EQ(
+        std::memcmp(&options.mask, &before.mask, sizeof(options) - offsetof(openvc_options, mask)),
+        0);
   }
 }
 
