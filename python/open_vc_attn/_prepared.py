@@ -84,8 +84,9 @@ class PreparedFP8:
         """NumPy copies of the quantised arrays, for tests. Their layout may change."""
         import numpy
 
+        types = {"float32": numpy.float32, "bfloat16": numpy.uint16}  # NumPy has no bfloat16
         return {
-            name: numpy.frombuffer(data, "float32" if kind == "float32" else "uint8").reshape(shape)
+            name: numpy.frombuffer(data, types.get(kind, numpy.uint8)).reshape(shape)
             for name, kind, shape, data in self._native.sections()
         }
 

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""V on principal axes: attention leaves them again, whatever the rows look like."""
+
+import numpy
+import pytest
+
+import open_vc_attn
+
+KEYS = 4200  # enough for axes of V
+QUERIES = 40
+STRONG = 4
+
+
+def inputs(dtype=numpy.float32, queries=QUERIES, seed=0):
+    """Queries that find one key each, so that the output is a row of V; V with few strong axes."""
+    generator = numpy.random.default_rng(seed)
+    k = generator.standard_normal((KEYS, 2, 128), numpy.float32)
+    q = 4 * k[:queries]
+    strong = generator.standard_normal((KEYS, 2, STRONG), numpy.float32)
+    axes = generator.standard_normal((STRONG, 128), numpy.float32)
+    v = strong @ axes + 0.02 * generator.standard_normal((KEYS, 2, 128), numpy.float32) + 1
+    return tuple(x.astype(dtype) for x in (q, k, v))
+
+
+def error(qkv, choice, **options):
+    out = open_vc_attn.attention(*qkv, numerics={"value_axes": choice}, **options)
+    exact = open_vc_attn.exact_attention(*qkv, **options)
+    return float(numpy.linalg.norm(out - exact) / numpy.linalg.norm(exact))
+
+
+@pytest.mark.parametrize("choice", ["automatic", "always"])
+@pytest.mark.parametrize("dtype", [numpy.float32, numpy.float16])
+def test_strong_axes_have_residual_columns(dtype, choice):
+    qkv = inputs(dtype)
+    assert error(qkv, choice) < 0.25 * error(qkv, "never")
+
+
+def test_causal_calls_and_rows_without_keys():
+    q, k, v = inputs(queries=KEYS)
+    q, k, v = q[:, :1], k[-KEYS:, :1], v[:, :1]
+    few = slice(0, 4100)  # more queries than keys: the first 100 see none
+    out = open_vc_attn.attention(q, k[few], v[few], causal=True, numerics={"value_axes": "always"})
+    assert (out[:100] == 0).all() and (out[100:] != 0).any()
+    rows = [100, 101, 250, KEYS - 1]
+    exact = open_vc_attn.exact_attention(q, k[few], v[few], rows, causal=True)
+    assert numpy.linalg.norm(out[rows] - exact) < 0.02 * numpy.linalg.norm(exact)
+
+
+def test_white_values_and_short_calls_stay_off_axes():
+    generator = numpy.random.default_rng(1)
+    q, k, v = (generator.standard_normal((n, 1, 128), numpy.float32) for n in (8, KEYS, KEYS))
+    for white in ((q, k, v), (q, k[:300], v[:300])):
+        found = open_vc_attn.attention(*white)
+        never = open_vc_attn.attention(*white, numerics={"value_axes": "never"})
+        assert numpy.array_equal(found, never)
+
+
+def test_sections_show_the_bases():
+    sections = open_vc_attn.prepare_fp8(*inputs())._sections()
+    bases = sections["value_bases"]
+    assert bases.shape == (2, 2, 128, 128)
+    assert (sections["head_rules"][:, 2] & 2 == 2).all()
+    terms = (bases.astype(numpy.uint32) << 16).view(numpy.float32)
+    basis = terms.sum(1).astype(numpy.float64)  # [head][axis][channel]
+    assert numpy.abs(basis @ basis.transpose(0, 2, 1) - numpy.eye(128)).max() < 1e-3
