@@ -6,7 +6,7 @@ include(FetchContent)
 #                        REPOSITORY <url> TAG <pinned tag> [CACHE_OPTIONS <name>=<value>...])
 #
 # Takes the installed package if there is one. Otherwise fetches the pinned release, when
-# OPENVC_FETCH_DEPENDENCIES allows it, or stops and says both ways out.
+# OPENVC_FETCH_DEPENDENCIES allows it, or stops and says what to do.
 function(openvc_find_dependency package minimum)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "TARGET;DEBIAN;REPOSITORY;TAG" "CACHE_OPTIONS")
   if(TARGET ${arg_TARGET})

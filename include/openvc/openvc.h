@@ -111,7 +111,7 @@ typedef struct openvc_options {
 /* What the preparation decided for one head. */
 typedef struct openvc_head_plan {
   int32_t extra_steps;
-  int32_t rotated;
+  int32_t rotated; /* 0 or 1: by Hadamard, or onto principal axes */
   int32_t score_exponent;
   float predicted_score_error;
 } openvc_head_plan;

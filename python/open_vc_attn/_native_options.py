@@ -15,14 +15,22 @@ CACHED_OPTIONS = 256
 
 
 def native_options(
-    causal: Any, softmax_scale: Any, key_order: Any, budget: Any = None, numerics: NumericsLike = None
+    causal: Any,
+    softmax_scale: Any,
+    key_order: Any,
+    budget: Any = None,
+    numerics: NumericsLike = None,
 ) -> _openvc.AttentionOptions:
     """Checked options of a call. The result is shared between calls: read only."""
     return cached_options(*call_options(causal, softmax_scale, key_order, budget, numerics))
 
 
 def call_options(
-    causal: Any, softmax_scale: Any, key_order: Any, budget: Any = None, numerics: NumericsLike = None
+    causal: Any,
+    softmax_scale: Any,
+    key_order: Any,
+    budget: Any = None,
+    numerics: NumericsLike = None,
 ) -> tuple[Any, ...]:
     """Checked options as the arguments of the torch operators, and of cached_options()."""
     return (

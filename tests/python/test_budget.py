@@ -62,19 +62,21 @@ def test_fields_change_what_the_budget_says():
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("budget", ["", "Fast", "bester", " fast", 1, 0.5, True, b"fast", ("fast",)])
+@pytest.mark.parametrize(
+    "budget", ["", "Fast", "bester", " fast", 1, 0.5, True, b"fast", ("fast",)]
+)
 def test_other_budgets_are_refused(call, budget):
     qkv = random_qkv(10, 1, seed=0)
     if call is open_vc_attn.is_supported:
         support = call(*qkv, budget=budget)
         assert not support and support.reason.startswith("budget: ")
         return
-    with pytest.raises((TypeError, ValueError), match="^budget: .*fast, balanced, best"):
+    with pytest.raises((TypeError, ValueError), match=r"^budget: .*fast, balanced, best"):
         call(*qkv, budget=budget)
 
 
 def test_a_budget_and_all_numerics_are_one_too_many():
-    with pytest.raises(ValueError, match="numerics: a Numerics beside budget='best'"):
+    with pytest.raises(ValueError, match=r"numerics: a Numerics beside budget='best'"):
         open_vc_attn.attention(*random_qkv(10, 1, seed=0), budget="best", numerics=Numerics())
 
 

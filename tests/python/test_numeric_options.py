@@ -148,9 +148,7 @@ def test_schema_has_the_list(torch, name):
 
 @pytest.mark.parametrize("option, value", GOOD)
 def test_good_values_arrive(option, value):
-    native = _native_options.native_options(
-        False, None, "mid_window", None, {option.name: value}
-    )
+    native = _native_options.native_options(False, None, "mid_window", None, {option.name: value})
     assert native.numerics == all_values(option, value)
 
 
