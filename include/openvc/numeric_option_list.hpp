@@ -95,10 +95,10 @@ inline constexpr std::tuple kNumericOptions{
         .name = "value_axes",
         .field = &NumericOptions::value_axes,
         .documentation = "Code V on the principal axes of its head, with residual columns for the "
-                         "seven strongest. Costs 0.5 % of a long call; calls with fewer than 4,096 "
-                         "keys, or with V repair, do without. automatic does so where these axes "
-                         "hold enough of V's energy, always wherever V is finite, varies and has "
-                         "elements of an ordinary size.",
+                         "seven strongest. Calls with fewer than 4,096 keys, or with V repair, do "
+                         "without. automatic does so in heads of at least 2^28 scores where these "
+                         "axes hold enough of V's energy, always wherever V is finite, varies and "
+                         "has elements of an ordinary size.",
     },
     NumericOption<ValueScale>{
         .name = "value_scale",

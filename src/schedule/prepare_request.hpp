@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "numerics/plan_scores.hpp"
 #include "openvc/options.hpp"
 #include "openvc/tensor_view.hpp"
 #include "schedule/prepared_layout.hpp"
@@ -23,11 +24,14 @@ struct PrepareRequest {
   PackedFormat format{};  // of the backend that reads the result
 };
 
-/// Whether heads may have V coded on axes: wanted, with keys enough for what it costs, and without
-/// V repair, which is another remedy for the same error.
+/// Whether heads may have V coded on axes: wanted, in calls that are long enough for what it costs
+/// unless they insist, and without V repair, which is another remedy for the same error.
 constexpr bool with_value_axes(const PrepareRequest& request) {
-  return request.numerics.value_axes != Choice::never &&
-         request.problem.keys >= numerics::kMinValueAxesKeys && request.problem.repair_rows == 0;
+  const Problem& problem = request.problem;
+  if (request.numerics.value_axes == Choice::never || problem.repair_rows != 0) return false;
+  return problem.keys >= numerics::kMinValueAxesKeys &&
+         (request.numerics.value_axes == Choice::always ||
+          numerics::earns_axes(problem.queries, problem.keys));
 }
 
 constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {
