@@ -152,8 +152,8 @@ OPENVC_HD constexpr bool can_rotate(const Extent& query, const Extent& key) {
 /// Principal axes are worth it below this share of the predicted variance without them.
 inline constexpr float kAxesVarianceShare = kContract.axes_variance_share;
 
-/// Whether a head is large enough for principal axes. They cost the preparation some 0.3 ms on a GPU,
-/// which short calls cannot earn back.
+/// Whether a head is large enough for principal axes. They cost the preparation some 0.3 ms on a
+/// GPU, which short calls cannot earn back.
 OPENVC_HD constexpr bool earns_axes(std::int64_t queries, std::int64_t keys) {
   constexpr std::int64_t kMinScores = std::int64_t{1} << kContract.min_log2_axes_scores;
   return queries >= ceil_div(kMinScores, keys);
