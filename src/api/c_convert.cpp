@@ -146,7 +146,11 @@ openvc_options default_options(std::size_t size) {
 
 void set_budget(openvc_options* options, std::int32_t budget) {
   if (options == nullptr) refuse("options: pointer is null; expected an openvc_options.");
-  const NumericOptions numerics = numeric_options(to_enum<Budget>("budget", budget));
+  const auto chosen = to_enum<Budget>("budget", budget);
+  if (!is_enumerator(chosen)) {
+    refuse("budget: " + std::to_string(budget) + "; expected 0 (fast), 1 (balanced) or 2 (best).");
+  }
+  const NumericOptions numerics = numeric_options(chosen);
   require_known_size("options.size", options->size);
   for_each_numeric_field([&]<class Native>(const auto& option, Native openvc_options::*field) {
     const auto end = reinterpret_cast<const char*>(&(options->*field) + 1);
