@@ -83,14 +83,23 @@ def test_a_budget_and_all_numerics_are_one_too_many():
 def test_the_program_takes_budgets_before_single_options(tmp_path):
     def numerics(*words):
         report = tmp_path / "report.json"
-        command = [find_program(), "error", "--family", "normal", "--tokens", "64", "--heads", "1"]
+        command = [
+            find_program(),
+            "error",
+            "--family",
+            "gaussian",
+            "--tokens",
+            "64",
+            "--heads",
+            "1",
+        ]
         subprocess.run([*command, "--json", report, *words], check=True, capture_output=True)
         return json.loads(report.read_text())
 
     text = json.dumps(numerics("--max-extra-steps", "0", "--budget", "best"))
     assert '"max_extra_steps": 0' in text
     found = subprocess.run(
-        [find_program(), "error", "--family", "normal", "--budget", "cheap"],
+        [find_program(), "error", "--family", "gaussian", "--budget", "cheap"],
         capture_output=True,
         text=True,
     )
