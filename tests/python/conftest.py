@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Inputs and references that the tests share."""
 
+import signal
+
 import numpy
 import pytest
 
@@ -11,6 +13,12 @@ HEAD_DIM = 128
 GAUSSIAN_ERROR = 0.08
 # One code is 0.087 nats; a row that sees a single key has its rounding unaveraged.
 LSE_ERROR = 0.09
+
+
+def pytest_configure():
+    """Ctrl-C ends a call, also in a run in the background, which shells start without SIGINT."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
