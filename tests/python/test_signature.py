@@ -11,7 +11,8 @@ import pytest
 import open_vc_attn
 from open_vc_attn import _openvc
 
-OPTIONS = "causal=False, softmax_scale=None, {}key_order='mid_window', numerics=None"
+REPAIR_OPTIONS = "causal=False, softmax_scale=None, {}key_order='mid_window', numerics=None"
+OPTIONS = REPAIR_OPTIONS.replace("numerics", "budget=None, numerics")
 SIGNATURES = {
     "attention": "(q, k, v, *, " + OPTIONS.format("return_lse=False, ") + ")",
     "attention_fp8": "(prepared, *, return_lse=False)",
@@ -27,7 +28,7 @@ SIGNATURES = {
     "is_supported": "(q, k, v, *, " + OPTIONS.format("return_lse=False, ") + ")",
     "load_capture": "(path)",
     "prepare_fp8": "(q, k, v, *, " + OPTIONS.format("with_lse=False, ") + ")",
-    "prepare_v_repair": "(q, k, v, *, budget, " + OPTIONS.format("with_lse=False, ") + ")",
+    "prepare_v_repair": "(q, k, v, *, budget, " + REPAIR_OPTIONS.format("with_lse=False, ") + ")",
     "set_num_threads": "(threads)",
 }
 CLASSES = {"Capture", "HeadPlan", "Numerics", "PreparedFP8", "Recording", "Support"}
