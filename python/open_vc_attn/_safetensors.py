@@ -183,7 +183,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, StoredTensor], dict[st
     start = _LENGTH.size + length
     try:
         text = str(content[_LENGTH.size : start], "utf-8")
-        header = json.loads(text, object_pairs_hook=_object)
+        header = json.loads(text, object_pairs_hook=unique_names)
         # Escapes can spell half a surrogate pair, which is no text.
         json.dumps(header, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -267,7 +267,7 @@ def _move_to_free_path(temporary: str, path: Path) -> None:
         os.unlink(temporary)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; json.loads() alone would keep the last of several equal names."""
     content: dict[str, Any] = {}
     for name, value in pairs:

@@ -37,26 +37,32 @@ def to_html(study: Study, outcomes: Sequence[Outcome], data: dict[str, Any]) -> 
         f"{study.settings.steps} steps, once with exact attention and once with each of the "
         "numerics below; everything else is the same.</p>",
         _hero(outcomes[0]),
-        _section("All numerics", _table(outcomes) + _definitions(study)),
-        _section("Errors", f'<div class="grid">{_charts(study, outcomes)}</div>'),
-        _section("Single heads", _heads(study, outcomes)),
-        _section("Pictures", _pictures(study, outcomes)),
+        section("All numerics", _table(outcomes) + _definitions(study)),
+        section("Errors", f'<div class="grid">{_charts(study, outcomes)}</div>'),
+        section("Single heads", _heads(study, outcomes)),
+        section("Pictures", _pictures(study, outcomes)),
         _footer(data),
     ]
-    title = f"Quality of attention numerics: {escape(clip['source'])}"
+    return page(f"Quality of attention numerics: {clip['source']}", body)
+
+
+def page(title: str, body: Sequence[str]) -> str:
+    """A page with this title, which is text, around these elements."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{title}</title>\n<style>{STYLE}</style></head>\n'
-        f"<body><main>\n{''.join(body)}</main></body></html>\n"
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title>\n'
+        f"<style>{STYLE}</style></head>\n<body><main>\n{''.join(body)}</main></body></html>\n"
     ).replace(" %", "\u00a0%")
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
+    """Content under a heading, which is text."""
     return f"<section><h2>{escape(title)}</h2>\n{content}</section>\n"
 
 
-def _card(title: str, content: str, caption: str, wide: bool = False) -> str:
+def card(title: str, content: str, caption: str, wide: bool = False) -> str:
+    """A figure; its title is text, content and caption are elements."""
     kind = "card wide" if wide else "card"
     return (
         f'<figure class="{kind}"><h3>{escape(title)}</h3>\n{content}'
@@ -124,8 +130,8 @@ def _charts(study: Study, outcomes: Sequence[Outcome]) -> str:
     steps = [str(step) for step in range(1, study.settings.steps + 1)]
     layers = [str(layer) for layer in range(len(outcomes[0].layer_errors))]
     return (
-        _card("Velocity error", charts.bars(errors), "RMS of the noise levels. Shorter is better.")
-        + _card(
+        card("Velocity error", charts.bars(errors), "RMS of the noise levels. Shorter is better.")
+        + card(
             "PSNR of the sampled clip",
             charts.dots(
                 [
@@ -136,18 +142,18 @@ def _charts(study: Study, outcomes: Sequence[Outcome]) -> str:
             ),
             "Against sampling with exact attention. Further to the right is better.",
         )
-        + _card(
+        + card(
             "Velocity error over noise levels",
             lines("velocity_errors", levels, "noise level"),
             "Each evaluation on its own.",
         )
-        + _card(
+        + card(
             "Latents over denoising steps",
             lines("latent_errors", steps, "step"),
             "Errors that always lean the same way add up over the steps; rounding noise averages "
             "out.",
         )
-        + _card(
+        + card(
             "Attention of whole layers",
             lines("layer_errors", layers, "layer", _WHOLE),
             "All heads of a layer together, on the exact model's inputs.",
@@ -164,7 +170,7 @@ def _heads(study: Study, outcomes: Sequence[Outcome]) -> str:
     ]
     columns = [f"head {head}" for _ in range(layers) for head in range(heads)]
     chart = charts.heat_map(rows, columns, [f"layer {layer}" for layer in range(layers)])
-    return _card(
+    return card(
         "Error of each head, %",
         f'<div class="scroll">{chart}</div>',
         "Relative to the head's own output: a head whose output is small may have a large error "
