@@ -25,6 +25,7 @@ from ._prepared import (
     prepare_fp8,
     prepare_v_repair,
 )
+from ._recipe import LayerRecipe, Recipe, RecipePart
 from ._support import is_supported
 from ._threads import get_num_threads, set_num_threads
 from ._torch_import import register_with_torch
@@ -32,8 +33,11 @@ from ._torch_import import register_with_torch
 __all__ = [
     "Capture",
     "HeadPlan",
+    "LayerRecipe",
     "Numerics",
     "PreparedFP8",
+    "Recipe",
+    "RecipePart",
     "Recording",
     "Support",
     "__version__",

@@ -14,6 +14,7 @@ from ._frameworks import arrays_of, check_operands
 from ._native_options import native_options
 from ._numerics import Budget, NumericsLike
 from ._options import KeyOrder
+from ._recipe import LayerRecipe, numerics_of_call
 from ._threads import get_num_threads
 
 EXACT_DTYPE = "float64"
@@ -31,6 +32,7 @@ def attention(
     key_order: KeyOrder = ...,
     budget: Budget | None = ...,
     numerics: NumericsLike = ...,
+    recipe: LayerRecipe | None = ...,
 ) -> Any: ...
 
 
@@ -46,6 +48,7 @@ def attention(
     key_order: KeyOrder = ...,
     budget: Budget | None = ...,
     numerics: NumericsLike = ...,
+    recipe: LayerRecipe | None = ...,
 ) -> tuple[Any, Any]: ...
 
 
@@ -60,6 +63,7 @@ def attention(
     key_order: KeyOrder = "mid_window",
     budget: Budget | None = None,
     numerics: NumericsLike = None,
+    recipe: LayerRecipe | None = None,
 ) -> Any:
     """softmax(softmax_scale Q K^T) V in FP8.
 
@@ -80,6 +84,7 @@ def attention(
             what each does to a model's output.
         numerics: numeric options one by one: a Numerics, or a mapping of the fields that differ from
             those of the budget.
+        recipe: numeric options from a file, instead of the two: Recipe.load(path).at(layer, noise).
 
     Returns:
         The output: q's framework, shape, element type and device, contiguous, fresh. With
@@ -99,6 +104,8 @@ def attention(
     if not can_skip_dispatcher:
         arrays, q, k, v = check_operands(q, k, v)
     require_bool("return_lse", return_lse)
+    if recipe is not None:
+        numerics = numerics_of_call(recipe, q, budget, numerics)
     if arrays.has_operators and not can_skip_dispatcher:
         from . import _torch_op
 

@@ -14,6 +14,7 @@ from ._frameworks import check_operands
 from ._native_options import native_options
 from ._numerics import Budget, NumericsLike
 from ._options import HeadPlan, KeyOrder, as_repair_share
+from ._recipe import LayerRecipe, numerics_of_call
 from ._threads import get_num_threads
 
 CallOptions = tuple[Any, Any, Any, Any, NumericsLike]
@@ -109,19 +110,20 @@ def prepare_fp8(
     key_order: KeyOrder = "mid_window",
     budget: Budget | None = None,
     numerics: NumericsLike = None,
+    recipe: LayerRecipe | None = None,
 ) -> PreparedFP8:
     """Quantises Q, K and V for attention_fp8().
 
     Args:
-        q, k, v, causal, softmax_scale, key_order, budget, numerics: as for attention(). They are
-            settled here, because quantisation depends on them.
+        q, k, v, causal, softmax_scale, key_order, budget, numerics, recipe: as for attention().
+            They are settled here, because quantisation depends on them.
         with_lse: also keep what attention_fp8(..., return_lse=True) needs.
 
     Raises:
         As attention().
     """
     options = causal, softmax_scale, key_order, budget, numerics
-    return _prepare(q, k, v, None, with_lse, options)
+    return _prepare(q, k, v, None, with_lse, options, recipe)
 
 
 def prepare_v_repair(
@@ -194,9 +196,13 @@ def _prepare(
     repair: float | None,
     with_lse: bool,
     options: CallOptions,
+    recipe: LayerRecipe | None = None,
 ) -> PreparedFP8:
     arrays, q, k, v = check_operands(q, k, v)
     require_bool("with_lse", with_lse)
+    if recipe is not None:
+        *call, budget, numerics = options
+        options = (*call, None, numerics_of_call(recipe, q, budget, numerics))
     prepared: PreparedFP8 = arrays.call_untraced(
         _quantize, arrays, q, k, v, repair, with_lse, options
     )

@@ -10,6 +10,7 @@ from ._frameworks import check_operands
 from ._native_options import call_options
 from ._numerics import Budget, NumericsLike
 from ._options import KeyOrder, Support
+from ._recipe import LayerRecipe, numerics_of_call
 
 
 def is_supported(
@@ -23,6 +24,7 @@ def is_supported(
     key_order: KeyOrder = "mid_window",
     budget: Budget | None = None,
     numerics: NumericsLike = None,
+    recipe: LayerRecipe | None = None,
 ) -> Support:
     """Whether attention() with these arguments would run, and if not, why and what to do.
 
@@ -37,6 +39,8 @@ def is_supported(
     try:
         arrays, q, k, v = check_operands(q, k, v, use=False)
         require_bool("return_lse", return_lse)
+        if recipe is not None:
+            numerics = numerics_of_call(recipe, q, budget, numerics)
         options = call_options(causal, softmax_scale, key_order, budget, numerics)
         return Support(*arrays.support(q, k, v, options))
     except Exception as error:  # objects of the caller raise what they like

@@ -2,12 +2,12 @@
 """Entry points of the command line: they run the packaged program ``open-vc-attn``.
 
 The program is C++ and reads safetensors and .npy files. Files that torch wrote (.pt, .pth) are
-converted for it into temporary ones. The command ``quality`` needs torch and runs in this process.
+converted for it into temporary ones. The commands ``quality`` and ``plan`` need torch and run in
+this process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import _torch_files
+from ._command_line import EXIT_FAILURE, EXIT_USAGE, complain
 from ._paths import PROGRAM as _PROGRAM
+from .planning import command as _plan
 from .quality import command as _quality
 
 _READING_COMMANDS = ("run", "error")
-_QUALITY = "quality"
+_OWN_COMMANDS = {"quality": _quality, "plan": _plan}
 _HELP = ("-h", "--help")
 _ONLY_CHECK = "--only-check"  # an option that the program's help does not list
 
-_EXIT_FAILURE = 1
-_EXIT_USAGE = 2
 _EXIT_SIGNAL_BASE = 128  # shells report death by signal n as 128 + n
 
 
@@ -54,21 +54,23 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         Its exit status; 128 + n if signal n ended it.
     """
-    if arguments and arguments[0] == _QUALITY:
-        return _quality.run(arguments[1:])
+    if arguments and arguments[0] in _OWN_COMMANDS:
+        return _OWN_COMMANDS[arguments[0]].run(arguments[1:])
     if not _PROGRAM.is_file():
-        return _complain(
+        return complain(
             f"{_PROGRAM}: found no program; expected it beside the extension. Install the package "
             "again: pip install --force-reinstall open-vc-attn, or pip install . in its source "
             "tree.",
-            _EXIT_FAILURE,
+            EXIT_FAILURE,
         )
     reads = bool(arguments) and arguments[0] in _READING_COMMANDS
     if not (reads and _torch_files.has_torch_files(arguments)):
         status = _wait([str(_PROGRAM), *arguments])
         if status == 0 and len(arguments) == 1 and arguments[0] in _HELP:
             # The program knows its own commands alone.
-            print(f"\nIn the Python package, with torch:\n  {_QUALITY:<27} {_quality.SUMMARY}")
+            print("\nIn the Python package, with torch:")
+            for name, command in _OWN_COMMANDS.items():
+                print(f"  {name:<27} {command.SUMMARY}")
         return status
     # Nothing is loaded for arguments that are wrong, or that would overwrite what is loaded.
     # Help, which it prints on standard output, comes with the second run.
@@ -79,23 +81,16 @@ def run(arguments: Sequence[str]) -> int:
         with _torch_files.Conversion() as conversion:
             return _wait([str(_PROGRAM), *conversion.converted(arguments)])
     except _torch_files.ConversionError as error:
-        return _complain(str(error), _EXIT_USAGE)
+        return complain(str(error), EXIT_USAGE)
     except _torch_files.NoSpaceError as error:
-        return _complain(str(error), _EXIT_FAILURE)
-
-
-def _complain(message: str, status: int) -> int:
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):  # the status still tells
-            print(f"open-vc-attn: {message}", file=sys.stderr, flush=True)
-    return status
+        return complain(str(error), EXIT_FAILURE)
 
 
 def _wait(command: list[str], stdout: int | None = None) -> int:
     try:
         process = subprocess.Popen(command, stdout=stdout)
     except (OSError, ValueError) as error:  # too many arguments; a null character in one
-        return _complain(f"{command[0]}: the program cannot be started: {error}", _EXIT_FAILURE)
+        return complain(f"{command[0]}: the program cannot be started: {error}", EXIT_FAILURE)
     previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         while True:
