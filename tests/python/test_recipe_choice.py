@@ -9,8 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from open_vc_attn import Numerics  # noqa: E402
+from open_vc_attn._numerics import BUDGETS  # noqa: E402
 from open_vc_attn.planning import choose, measure, plan  # noqa: E402
-from open_vc_attn.planning.captures import Place  # noqa: E402
+from open_vc_attn.planning.captures import Captures, Place  # noqa: E402
 from open_vc_attn.planning.choose import Candidate, Item  # noqa: E402
 
 COST = choose.EXTRA_STEP_COST
@@ -123,6 +125,18 @@ def test_gains_that_nobody_can_measure_are_not_bought():
     assert choose.least_error([item(100, 99, 97.9, 97)], 2) == [2]  # together they can be
 
 
+def test_a_target_may_need_such_gains():
+    items = [item(100, 99, 98.5, 98.2), item(10, 1, 1, 1)]
+    assert choose.least_time(items, 98.8) is None
+    assert choose.least_time(items, 99.3) == [3, 1]
+
+
+def test_time_is_what_a_gain_is_divided_by():
+    """Three short layers remove more than a long one in the same time."""
+    items = [*[item(10, 0, 0, 0)] * 3, item(12, 0, 0, 0, work=3)]
+    assert choose.least_error(items, 1 + COST / 2) == [1, 1, 1, 0]
+
+
 def test_no_time_at_all():
     assert choose.least_error([item(1, 0.5, steps=(1, 2))], 1.1) is None
 
@@ -165,8 +179,12 @@ def test_sampled_queries(queries, count):
         assert len(set(rows)) == len(rows) == min(queries, 2 * count)
     if queries >= 2 * count > 32:  # from everywhere, and not in step with the columns of an image
         assert max(b - a for a, b in itertools.pairwise(rows)) <= 2 * -(-queries // len(rows))
-        if queries == 75_600:
-            assert len({row % 80 for row in rows}) > 60
+
+
+@pytest.mark.parametrize("width", [40, 64, 80])
+def test_sampled_queries_are_not_one_column_of_an_image(width):
+    planned, others = measure.sampled_rows(256 * width, 128)
+    assert len({row % width for row in planned + others}) > width / 2
 
 
 @pytest.mark.parametrize(
@@ -187,6 +205,45 @@ def test_options_that_help(new, expected):
 
 def test_one_query_decides_nothing():
     assert not measure.is_better([0.0], [1.0])
+
+
+def measurement(errors, steps=(0, 1, 1, 2, 2, 1, 4), budget_steps=(0.5, 1, 2)):
+    """A layer with these squared errors, in percent of its output's square."""
+    measured = [measure.Measured(e, e, n, [e]) for e, n in zip(errors, steps, strict=True)]
+    budgets = [measure.Measured(1, 1, n, [1]) for n in budget_steps]
+    return measure.Measurement(
+        Place(0, None),
+        work=1.0,
+        planned_energy=100.0,
+        held_out_energy=100.0,
+        options={},
+        candidates=[Numerics()] * len(measured),
+        measured=measured,
+        budgets=dict(zip(BUDGETS, budgets, strict=True)),
+    )
+
+
+def decided(*goal):
+    """Every step pays."""
+    errors = [measurement([64, 32, 32, 16, 16, 32, 4]), measurement([63, 31, 31, 15, 15, 31, 3])]
+    found = plan.decide(Captures("tiny", 2, 128, {}), errors, plan.Goal(*goal))
+    return found.totals
+
+
+@pytest.mark.parametrize("budget, steps", [("fast", 0.5), ("balanced", 1), ("best", 2)])
+def test_a_budget_is_spent_and_not_exceeded(budget, steps):
+    assert decided(budget).time_factor == pytest.approx(1 + COST * steps)
+    assert decided(budget, None, 1.0).time_factor == 1
+    assert decided(budget, None, 9.0) == decided(budget)
+
+
+@pytest.mark.parametrize("target, steps", [(80, 0), (57, 1), (20, 4)])
+def test_a_target_within_a_limit(target, steps):
+    found = decided(None, target, 1 + COST * steps)
+    assert found.error_percent <= target and found.time_factor == pytest.approx(1 + COST * steps)
+    if steps:
+        with pytest.raises(ValueError, match=f"--target-error: {target} %; expected"):
+            decided(None, target, 1 + COST * (steps - 0.5))
 
 
 def test_steps_are_candidates_once():

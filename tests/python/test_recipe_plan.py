@@ -274,8 +274,8 @@ def test_captures_that_do_not_fit_are_refused(tmp_path, capfd, said, words, expe
     [
         (lambda q, k, v: (q, k[:, :1], v[:, :1]), "grouped-query"),
         (lambda q, k, v: (q[..., :64], k[..., :64], v[..., :64]), "128"),
-        (lambda q, k, v: (q[:0], k, v), ""),
-        (lambda q, k, v: (q, k, v * float("inf")), "not finite"),
+        (lambda q, k, v: (q[:0], k, v), "without queries"),
+        (lambda q, k, v: (q, k, v * float("inf")), "an exact output that is not finite"),
         (lambda q, k, v: (q, k, v * 0), "zero everywhere"),
     ],
 )

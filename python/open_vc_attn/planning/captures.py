@@ -240,8 +240,6 @@ def _require_usable(path: Path, capture: Capture) -> None:
     support = is_supported(*capture[:3], causal=capture.causal, softmax_scale=capture.softmax_scale)
     if not support:
         raise ValueError(f"{path}: {support.reason}")
-    if capture.q.numel() == 0:
-        raise ValueError(f"{path}: found no query; expected at least one. Leave the file out.")
 
 
 def _require_alike(sources: Mapping[Place, Sequence[Source]]) -> None:

@@ -64,16 +64,11 @@ def least_error(items: Sequence[Item], limit: float) -> list[int] | None:
     picks = [_fastest(item) for item in items]
     if not _within(time_factor(items, picks), limit):
         return None
-    spent: set[int] = set()
     for purchase in _purchases(items):
-        if purchase.item in spent:
-            continue
         tried = picks.copy()
         tried[purchase.item] = purchase.candidate
         if _within(time_factor(items, tried), limit):
-            picks = tried
-        else:
-            spent.add(purchase.item)  # what follows in this item costs more
+            picks = tried  # else what follows in this item costs still more
     for candidate in range(len(items[0].candidates)):
         tried = [candidate] * len(items)
         if _within(time_factor(items, tried), limit) and _is_better(
