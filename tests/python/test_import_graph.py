@@ -35,7 +35,11 @@ def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     "folder, known, uses",
-    [(FOLDER, "_torch_arrays", "_arrays"), (FOLDER / "quality", "study", "model")],
+    [
+        (FOLDER, "_torch_arrays", "_arrays"),
+        (FOLDER / "quality", "study", "model"),
+        (FOLDER / "planning", "plan", "measure"),
+    ],
 )
 def test_no_import_cycle(folder, known, uses):
     sources = {path.stem: path.read_text() for path in folder.glob("*.py")}

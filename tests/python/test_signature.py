@@ -31,7 +31,17 @@ SIGNATURES = {
     "prepare_v_repair": "(q, k, v, *, budget, " + REPAIR_OPTIONS.format("with_lse=False, ") + ")",
     "set_num_threads": "(threads)",
 }
-CLASSES = {"Capture", "HeadPlan", "Numerics", "PreparedFP8", "Recording", "Support"}
+CLASSES = {
+    "Capture",
+    "HeadPlan",
+    "LayerRecipe",
+    "Numerics",
+    "PreparedFP8",
+    "Recipe",
+    "RecipePart",
+    "Recording",
+    "Support",
+}
 PREPARED_PROPERTIES = {
     "shapes",
     "dtype",
