@@ -12,7 +12,7 @@ import open_vc_attn
 from open_vc_attn import _openvc
 
 REPAIR_OPTIONS = "causal=False, softmax_scale=None, {}key_order='mid_window', numerics=None"
-OPTIONS = REPAIR_OPTIONS.replace("numerics", "budget=None, numerics")
+OPTIONS = REPAIR_OPTIONS.replace("numerics=None", "budget=None, numerics=None, recipe=None")
 SIGNATURES = {
     "attention": "(q, k, v, *, " + OPTIONS.format("return_lse=False, ") + ")",
     "attention_fp8": "(prepared, *, return_lse=False)",
