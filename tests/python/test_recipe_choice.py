@@ -131,6 +131,13 @@ def test_a_target_may_need_such_gains():
     assert choose.least_time(items, 99.3) == [3, 1]
 
 
+def test_rounding_does_not_sell_what_was_bought():
+    """5.94 - 3.06 is a little more than 8.82 - 5.94 in binary64."""
+    assert 5.94 - 3.06 > 8.82 - 5.94
+    items = [item(8.82, 5.94, 3.06, steps=(0, 1, 2)), item(1, 1, 1, steps=(0, 1, 2))]
+    assert choose.least_error(items, 1 + COST) == [2, 0]
+
+
 def test_time_is_what_a_gain_is_divided_by():
     """Three short layers remove more than a long one in the same time."""
     items = [*[item(10, 0, 0, 0)] * 3, item(12, 0, 0, 0, work=3)]
