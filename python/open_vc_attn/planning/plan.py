@@ -96,8 +96,7 @@ def decide(captures: Captures, measurements: Sequence[Measurement], goal: Goal) 
             of_budget = totals(measurements, [m.budgets[goal.budget] for m in measurements])
             limit = min(limit, of_budget.time_factor)
         picks = choose.least_error(items, limit)
-        if picks is None:
-            raise ValueError(f"--time-limit: {limit:g}; expected 1 or more. Raise it.")
+        assert picks is not None  # there is a candidate without steps, and limits begin at 1
         return Plan(captures, measurements, picks, goal)
     energy = math.fsum(m.planned_energy for m in measurements)
     picks = choose.least_time(items, energy * (goal.target_percent / 100) ** 2)
