@@ -64,10 +64,16 @@ def test_causal_calls_and_rows_without_keys():
 def test_white_values_and_short_calls_stay_off_axes():
     generator = numpy.random.default_rng(1)
     q, k, v = (generator.standard_normal((n, 1, 128), numpy.float32) for n in (8, KEYS, KEYS))
-    for white in ((q, k, v), (q, k[:300], v[:300])):
-        found = open_vc_attn.attention(*white)
-        never = open_vc_attn.attention(*white, numerics={"value_axes": "never"})
-        assert numpy.array_equal(found, never)
+    long = numpy.tile(q, (8000, 1, 1))  # enough scores for axes, were V not white
+
+    def call(queries, keys, choice):
+        numerics = {"value_axes": choice}
+        return open_vc_attn.attention(queries, k[:keys], v[:keys], numerics=numerics)
+
+    never = call(long, KEYS, "never")
+    assert numpy.array_equal(call(long, KEYS, "automatic"), never)
+    assert not numpy.array_equal(call(long, KEYS, "always"), never)
+    assert numpy.array_equal(call(q, 300, "always"), call(q, 300, "never"))
 
 
 def test_sections_show_the_bases():
