@@ -18,6 +18,7 @@ from ._numerics import Numerics
 from ._openvc import version as __version__
 from ._options import HeadPlan, Support
 from ._paths import cmake_dir, include_dir
+from ._policy import Policy
 from ._prepared import (
     PreparedFP8,
     attention_fp8,
@@ -27,25 +28,30 @@ from ._prepared import (
 )
 from ._recipe import LayerRecipe, Recipe, RecipePart
 from ._support import is_supported
+from ._switch import Switch
 from ._threads import get_num_threads, set_num_threads
 from ._torch_import import register_with_torch
+from .integrations import enable
 
 __all__ = [
     "Capture",
     "HeadPlan",
     "LayerRecipe",
     "Numerics",
+    "Policy",
     "PreparedFP8",
     "Recipe",
     "RecipePart",
     "Recording",
     "Support",
+    "Switch",
     "__version__",
     "attention",
     "attention_fp8",
     "attention_v_repair",
     "capture",
     "cmake_dir",
+    "enable",
     "exact_attention",
     "get_num_threads",
     "include_dir",

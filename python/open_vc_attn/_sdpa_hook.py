@@ -25,25 +25,37 @@ _LEAST_RANK = 2  # [S, D]
 _STORED_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-class SdpaHook(TorchFunctionMode):
-    """Passes the arguments of every scaled_dot_product_attention call to `see` first."""
+class SdpaMode(TorchFunctionMode):
+    """Hands every scaled_dot_product_attention call to attend()."""
 
-    def __init__(self, see: Callable[..., None]) -> None:
-        super().__init__()
-        self._pass_on = see
+    def attend(self, *args: Any, **kwargs: Any) -> Any:
+        """What becomes of a call; here nothing else than without the mode."""
+        return scaled_dot_product_attention(*args, **kwargs)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is scaled_dot_product_attention:
-            self._see(*args, **kwargs)
-        elif func is multi_head_attention_forward:
+            return self.attend(*args, **kwargs)
+        if func is multi_head_attention_forward:
             # The one function of torch's that calls attention and is handled itself: the mode is
             # off meanwhile.
             with self:
                 return _mha(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+class SdpaHook(SdpaMode):
+    """Passes the arguments of every scaled_dot_product_attention call to `see` first."""
+
+    def __init__(self, see: Callable[..., None]) -> None:
+        super().__init__()
+        self._pass_on = see
+
+    def attend(self, *args: Any, **kwargs: Any) -> Any:
+        self._see(*args, **kwargs)
+        return scaled_dot_product_attention(*args, **kwargs)
 
     def _see(
         self,

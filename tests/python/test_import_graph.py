@@ -39,6 +39,7 @@ def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
         (FOLDER, "_torch_arrays", "_arrays"),
         (FOLDER / "quality", "study", "model"),
         (FOLDER / "planning", "plan", "measure"),
+        (FOLDER / "integrations", "_dispatch", "_serve"),
     ],
 )
 def test_no_import_cycle(folder, known, uses):
