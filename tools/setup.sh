@@ -71,6 +71,9 @@ install_test_packages() {
   # The default index serves PyTorch for Linux with CUDA, which imports without a GPU too.
   pip_install ${OPENVC_TORCH_INDEX:+--index-url "$OPENVC_TORCH_INDEX"} 'torch>=2.4,<3'
   pip_install -r tools/requirements-test.txt
+  # A folder of its own, which tests/python/test_diffusers_oldest.py puts in front; the rest of what
+  # it needs is there.
+  pip_install --no-deps --target .venv/diffusers-oldest 'diffusers==0.36.0' httpx httpcore
 }
 
 install_system_packages
