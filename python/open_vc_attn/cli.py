@@ -2,8 +2,8 @@
 """Entry points of the command line: they run the packaged program ``open-vc-attn``.
 
 The program is C++ and reads safetensors and .npy files. Files that torch wrote (.pt, .pth) are
-converted for it into temporary ones. The commands ``quality`` and ``plan`` need torch and run in
-this process.
+converted for it into temporary ones. The commands ``quality``, ``plan`` and ``frameworks`` run
+in this process; the first two need torch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import _torch_files
+from . import _frameworks_command, _torch_files
 from ._command_line import EXIT_FAILURE, EXIT_USAGE, complain
 from ._paths import PROGRAM as _PROGRAM
 from .planning import command as _plan
 from .quality import command as _quality
 
 _READING_COMMANDS = ("run", "error")
-_OWN_COMMANDS = {"quality": _quality, "plan": _plan}
+_OWN_COMMANDS = {"quality": _quality, "plan": _plan, "frameworks": _frameworks_command}
 _HELP = ("-h", "--help")
 _ONLY_CHECK = "--only-check"  # an option that the program's help does not list
 
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         status = _wait([str(_PROGRAM), *arguments])
         if status == 0 and len(arguments) == 1 and arguments[0] in _HELP:
             # The program knows its own commands alone.
-            print("\nIn the Python package, with torch:")
+            print("\nIn the Python package:")
             for name, command in _OWN_COMMANDS.items():
                 print(f"  {name:<27} {command.SUMMARY}")
         return status

@@ -19,11 +19,13 @@ inside functions only. It has
 ``register() -> None``
     makes names of backends known to the framework without switching anything on; idempotent.
     ``python -m open_vc_attn.run --with`` and entry points call it. Left out where there are none.
+``REGISTER_AFTER``
+    the module after whose import run calls register(). Left out: it is called at once.
 
 enable() asks the adapters in the order of ADAPTERS; the last takes any torch.nn.Module.
 
 The call. ``_dispatch.dispatch(layer, q, k, v, native=..., mask=, dropout=, causal=, scale=, return_lse=,
-cross=, bottom_right=)`` takes [B, S, H, D] in any strides (transpose, never copy) and decides
+cross=, bottom_right=, refused=)`` takes [B, S, H, D] in any strides (transpose, never copy) and decides
 everything: the table of what kernels take (_table.py), policy, masks (_masks.py), the count. It may
 be traced by torch.compile. `native` is a function without arguments that does what the framework
 would have done, in the layout of dispatch(). Results are [B, S, H, D], the LSE [B, H, S] in natural
@@ -59,7 +61,7 @@ from ._framework import Framework
 
 __all__ = ["ADAPTERS", "Framework", "enable"]
 
-ADAPTERS: tuple[str, ...] = ("diffusers", "torch_sdpa")
+ADAPTERS: tuple[str, ...] = ("wan", "diffusers", "torch_sdpa")
 """Adapters with targets, in the order in which enable() asks them."""
 
 

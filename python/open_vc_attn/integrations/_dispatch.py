@@ -33,6 +33,7 @@ def dispatch(
     bottom_right: bool = False,
     ordinal: int | None = None,
     shards: int = 1,
+    refused: str = "",
 ) -> Any:
     """Attention of [B, S, H, D], in FP8 where kernels, switch and policy allow it.
 
@@ -51,6 +52,7 @@ def dispatch(
         ordinal: the number of the call within a forward pass, for recipes, where Layer.ordinal is
             None.
         shards: processes that hold a part of the tokens each: the policy counts those of all.
+        refused: why FP8 attention cannot serve the call, where only the adapter knows (a window).
 
     Returns:
         [B, Sq, H, D], and the LSE if asked for.
@@ -60,10 +62,13 @@ def dispatch(
     if cross is None:
         cross = q.shape[1] != k.shape[1] if q.dim() == k.dim() == 4 else False
     call = Call(q, k, v, mask, causal, scale, return_lse, cross, ordinal, shards)
-    reason = refusal(
+    compiling = torch.compiler.is_compiling()
+    # Inside the operator torch's attention serves the rest, with its own alignment.
+    bottom_right = bottom_right and not compiling
+    reason = refused or refusal(
         q, k, v, dropout=dropout, causal=causal, scale=scale, bottom_right=bottom_right
     )
-    if torch.compiler.is_compiling():
+    if compiling:
         if reason:
             return _traced_without_fp8(layer, call, reason, native, dropout)
         return _operator.call(layer, call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,6 +44,15 @@ def running_layer() -> Layer | None:
     """The layer of the innermost module that is running and has one."""
     layers = _layers()
     return layers[-1] if layers else None
+
+
+def call_as_nobody(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function whose attention is served as before, although a layer is running."""
+    _layers().append(None)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _layers().pop()
 
 
 def _enter(module: Any, _: Any) -> None:

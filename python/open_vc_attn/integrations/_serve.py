@@ -113,7 +113,7 @@ def _reason_of_policy(switch: Switch, layer: Layer, call: Call) -> str:
         return reason
     ordinal = _ordinal(layer, call)
     if ordinal is None:
-        return "recipe: the layer is unknown in a compiled function"
+        return "recipe: the number of the layer is unknown"
     return "" if ordinal in recipe.layers else f"recipe: no layer {ordinal}"
 
 

@@ -30,6 +30,7 @@ FRAMEWORK = Framework(
 )
 
 _DISPATCH = "diffusers.models.attention_dispatch"
+REGISTER_AFTER = _DISPATCH
 _MODEL = "diffusers.models.modeling_utils", "ModelMixin"
 _PIPELINE = "diffusers.pipelines.pipeline_utils", "DiffusionPipeline"
 _BACKEND = "_attention_backend"

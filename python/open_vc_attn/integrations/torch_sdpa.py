@@ -33,13 +33,21 @@ def attach(target: Any, switch: Switch) -> None:
     from ._readiness import device_of, require_device
 
     FRAMEWORK.require_version(torch.__version__)
-    root = getattr(target, _WRAPPER, target)
+    root = plain_module(target)
     require_device(device_of(root))
     switch_module(root, switch)
 
 
-def switch_module(root: Any, switch: Switch, model: str = "") -> None:
-    """Makes the scaled_dot_product_attention calls of a module those of the switch."""
+def plain_module(module: Any) -> Any:
+    """The module that torch.compile() wraps."""
+    return getattr(module, _WRAPPER, module)
+
+
+def switch_module(root: Any, switch: Switch, model: str = "", native: Any = None) -> None:
+    """Makes the scaled_dot_product_attention calls of a module those of the switch.
+
+    `native` as for Switch.add_layer().
+    """
     from ._modules import add_module, replace_switch
     from ._sdpa_mode import SwitchMode
 
@@ -57,7 +65,7 @@ def switch_module(root: Any, switch: Switch, model: str = "") -> None:
     switch.on_disable(before.remove)
     for name, module in root.named_modules():
         if _may_attend(module) or module is root:
-            add_module(switch, module, _plain(name), model=model)
+            add_module(switch, module, _plain(name), model=model, native=native)
     after = root.register_forward_hook(stop, always_call=True)
     switch.on_disable(after.remove)
 
