@@ -242,12 +242,49 @@ def test_the_backend_by_its_name():
         assert sum(record.count for record in switch.calls if record.fp8) == 3
 
 
+def test_masks_of_two_axes_hide_keys_of_items():
+    """torch reads two axes as [Sq, Skv]."""
+    from open_vc_attn.integrations import _diffusers_backend
+
+    adapter.register()
+    member = dispatcher.AttentionBackendName("open_vc")
+    mask = models.text_mask(3, 9)
+    q, k, v = (models.noise(2, n, 2, 128, seed=n) for n in (20, 12, 12))
+    expected = dispatcher.dispatch_attention_fn(q, k, v, mask[:, None, None])
+    switch = _diffusers_backend._DEFAULT.switch
+    try:
+        switch.policy = Policy(min_keys=1, min_queries=1, cross=True)
+        found = dispatcher.dispatch_attention_fn(q, k, v, mask, backend=member)
+        assert 0 < difference(found, expected) < 0.08
+    finally:
+        switch.policy = Policy()
+
+
 def test_every_argument_of_the_dispatcher_is_named():
     adapter.register()
     member = dispatcher.AttentionBackendName("open_vc")
     assert member.name in dispatcher.AttentionBackendName.__members__
     named = REGISTRY._supported_arg_names[member]
     assert REGISTRY._supported_arg_names[dispatcher.AttentionBackendName.NATIVE] <= named
+
+
+def test_steps_count_from_where_the_scheduler_begins():
+    pipe = pipeline()
+    pipe.scheduler.set_timesteps(8)
+    pipe.scheduler.set_begin_index(3)
+    with enable(pipe) as switch:
+        assert switch.current_step()[:2] == (0, 5)
+        assert switch.current_step().noise == float(pipe.scheduler.sigmas[3])
+
+
+def test_components_of_a_pipeline():
+    narrow = {"num_attention_heads": 2, "attention_head_dim": 64, "num_layers": 1}
+    other = models.made("WanTransformer3DModel", **narrow, text_dim=8, freq_dim=8, ffn_dim=8)
+    pipe = pipeline(transformer_2=other)
+    pipe.transformer = torch.compile(pipe.transformer, backend="eager")
+    with enable(pipe, policy=SHORT) as switch:
+        assert [layer.name for layer in switch.layers][:2] == ["blocks.0.attn1", "blocks.0.attn2"]
+        assert {layer.model for layer in switch.layers} == {""}
 
 
 def test_targets_that_cannot_be_switched():

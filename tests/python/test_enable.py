@@ -330,6 +330,40 @@ def test_one_compilation_for_all_policies():
         assert fp8_calls(switch) == 9  # eager and twice compiled
 
 
+def test_a_model_that_is_compiled_already():
+    from torch._dynamo.testing import CompileCounter
+
+    target, x = model(), tokens()
+    counter = CompileCounter()
+    torch._dynamo.reset()
+    compiled = torch.compile(target, fullgraph=True, backend=counter)
+    expected = compiled(x)
+    for _ in range(2):
+        with enable(compiled, policy=SHORT) as switch:
+            assert not torch.equal(compiled(x), expected)
+            assert [record.layer for record in switch.calls] == [
+                f"blocks.{i}.attention" for i in range(3)
+            ]
+        assert torch.equal(compiled(x), expected)
+    assert counter.frame_count == 2
+
+
+def test_errors_that_were_asked_for_reach_compiled_functions():
+    target, x = model(head_dim=64), tokens()
+    torch._dynamo.reset()
+    with enable(target, policy=SHORT, otherwise="error"):
+        compiled = torch.compile(target, backend="eager")
+        with pytest.raises(NotImplementedError, match="head size 64"):
+            compiled(x)
+
+
+def test_operands_have_the_type_of_autocast():
+    target, x = model(dtype=torch.float32), tokens(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16), enable(target, policy=SHORT) as switch:
+        target(x)
+        assert fp8_calls(switch) == 3
+
+
 def test_blocks_that_are_compiled_one_by_one_share_their_code():
     from torch._dynamo.testing import CompileCounter
 

@@ -64,6 +64,9 @@ __all__ = ["ADAPTERS", "Framework", "enable"]
 ADAPTERS: tuple[str, ...] = ("wan", "diffusers", "torch_sdpa")
 """Adapters with targets, in the order in which enable() asks them."""
 
+_COMPILED = "_orig_mod"
+"""Where torch.compile() keeps the module that it wraps."""
+
 
 def enable(
     target: Any,
@@ -114,6 +117,7 @@ def enable(
     targets = list(target) if isinstance(target, (list, tuple)) else [target]
     if not targets:
         raise ValueError("target: an empty list; expected at least one model. Pass a model.")
+    targets = [getattr(one, _COMPILED, one) for one in targets]
     chosen = [(_adapter_of(one), one) for one in targets]
     try:
         for adapter, one in chosen:

@@ -13,7 +13,7 @@ import torch
 
 from .._switch import Layer, switch_of
 from . import _operator
-from ._serve import Call, Native, serve, without_fp8
+from ._serve import Call, Native, not_served, serve, without_fp8
 from ._table import refusal
 
 
@@ -59,6 +59,7 @@ def dispatch(
     """
     if layer is None or not layer.switch.enabled:
         return native()
+    q, k, v = _as_autocast(q, k, v)
     if cross is None:
         cross = q.shape[1] != k.shape[1] if q.dim() == k.dim() == 4 else False
     call = Call(q, k, v, mask, causal, scale, return_lse, cross, ordinal, shards)
@@ -77,6 +78,15 @@ def dispatch(
     return serve(layer, call, native)
 
 
+def _as_autocast(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """Operands in the type to which torch's attention would convert them."""
+    device = q.device.type
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(device)
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
 def _traced_without_fp8(
     layer: Layer, call: Call, reason: str, native: Native, dropout: float
 ) -> Any:
@@ -84,6 +94,8 @@ def _traced_without_fp8(
     would compile every block of a model anew."""
     _note_traced(layer.switch.number, reason)
     otherwise = layer.switch.options.otherwise
+    if otherwise == "error":
+        raise NotImplementedError(not_served("attention", reason))
     if callable(otherwise):
         return otherwise(
             call.q,

@@ -78,17 +78,21 @@ def without_fp8(
         )
     if may_fail and not _reason_of_policy(switch, layer, call):
         if otherwise == "error":
-            raise NotImplementedError(
-                f"{layer.name or 'attention'}: {reason}; expected a call that FP8 attention "
-                'serves. Pass otherwise="native" to enable(), or leave the layer out by '
-                "Policy(layers=...)."
-            )
+            raise NotImplementedError(not_served(layer.name or "attention", reason))
         switch.warn_once(
             reason,
             f"{layer.name or 'attention'} is not computed in FP8: {reason}; switch.report() counts "
             "such calls",
         )
     return native()
+
+
+def not_served(name: str, reason: str) -> str:
+    """The text of the error that enable(otherwise="error") asks for."""
+    return (
+        f"{name}: {reason}; expected a call that FP8 attention serves. Pass "
+        'otherwise="native" to enable(), or leave the layer out by Policy(layers=...).'
+    )
 
 
 def count(layer: Layer, call: Call, reason: str, traced: bool = False) -> None:

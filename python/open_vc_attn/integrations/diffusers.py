@@ -19,7 +19,7 @@ from .._policy import Step
 from .._switch import Switch
 from ._enum import add_member
 from ._framework import Framework
-from .torch_sdpa import switch_module
+from .torch_sdpa import plain_module, switch_module
 
 FRAMEWORK = Framework(
     title="diffusers, and cache-dit on it",
@@ -54,8 +54,7 @@ def attach(target: Any, switch: Switch) -> None:
             f"target: {type(target).__name__} without a denoising model; expected a pipeline with "
             "one. Pass the model itself."
         )
-    for name, model in models.items():
-        _require_head_size(name, model)
+    models = _with_our_head_size(models)
     for device in _devices(target, models.values()):
         require_device(device)
     register()
@@ -92,6 +91,7 @@ def _denoisers(target: Any) -> Iterator[tuple[str, Any]]:
         yield "", target
         return
     for name, component in target.components.items():
+        component = plain_module(component)
         if _is(component, _MODEL) and not name.startswith(_OTHER_COMPONENTS):
             yield name, component
 
@@ -120,16 +120,23 @@ def _head_size(module: Any) -> int | None:
     return inner // heads if isinstance(heads, int) and isinstance(inner, int) and heads else None
 
 
-def _require_head_size(name: str, model: Any) -> None:
+def _head_sizes(model: Any) -> set[Any]:
+    """Those of its modules, else that of its configuration; empty where neither tells."""
     sizes = {_head_size(module) for _, module in _attention_modules(model)} - {None}
-    if not sizes:
-        sizes = {getattr(model.config, "attention_head_dim", None)} - {None}
-    if sizes and HEAD_DIM not in sizes:
-        found = ", ".join(map(str, sorted(sizes, key=str)))
-        raise ValueError(
-            f"target: {name or type(model).__name__} has heads of {found} channels; expected "
-            f"{HEAD_DIM}. This model cannot be computed in FP8."
-        )
+    return sizes or {getattr(model.config, "attention_head_dim", None)} - {None}
+
+
+def _with_our_head_size(models: dict[str, Any]) -> dict[str, Any]:
+    """The models that can be computed in FP8."""
+    sizes = {name: _head_sizes(model) for name, model in models.items()}
+    found = {name: models[name] for name in models if not sizes[name] or HEAD_DIM in sizes[name]}
+    if found:
+        return found
+    all_sizes = {str(size) for name in models for size in sizes[name]}
+    raise ValueError(
+        f"target: heads of {', '.join(sorted(all_sizes))} channels; expected {HEAD_DIM}. This "
+        "model cannot be computed in FP8."
+    )
 
 
 def _switch_model(name: str, model: Any, switch: Switch) -> None:
@@ -191,9 +198,13 @@ def _step_source(target: Any) -> Callable[[], Step | None] | None:
         timesteps = getattr(scheduler, "timesteps", None)
         if timesteps is None or not len(timesteps):
             return None
-        index = getattr(scheduler, "step_index", None) or 0  # None in the first step
+        # Where it begins in the middle of the schedule, as from an image, the steps count from there.
+        begin = getattr(scheduler, "begin_index", None) or 0
+        index = getattr(scheduler, "step_index", None)
+        if index is None:  # in the first step
+            index = begin
         sigmas = getattr(scheduler, "sigmas", None)
         noise = None if sigmas is None or index >= len(sigmas) else float(sigmas[index])
-        return Step(index, len(timesteps), noise)
+        return Step(index - begin, len(timesteps) - begin, noise)
 
     return step

@@ -33,9 +33,8 @@ def attach(target: Any, switch: Switch) -> None:
     from ._readiness import device_of, require_device
 
     FRAMEWORK.require_version(torch.__version__)
-    root = plain_module(target)
-    require_device(device_of(root))
-    switch_module(root, switch)
+    require_device(device_of(target))
+    switch_module(target, switch)
 
 
 def plain_module(module: Any) -> Any:
