@@ -308,6 +308,32 @@ def test_a_root_that_attends_itself():
         assert fp8_calls(switch) == 1
 
 
+def test_multihead_attention_of_torch():
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(WIDTH, 2, 64, batch_first=True).bfloat16().eval()
+    target, x = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), tokens()
+    with torch.no_grad():
+        expected = target(x)
+        with enable(target, policy=SHORT) as switch:
+            assert 0 < difference(target(x), expected) < FP8_ERROR
+        names = [f"layers.{i}.self_attn" for i in range(2)]
+        assert [record.layer for record in switch.calls] == names
+
+
+def test_a_device_without_kernels_is_refused_at_once(monkeypatch):
+    from open_vc_attn.integrations import _readiness
+
+    monkeypatch.setattr(_readiness, "device_refusal", lambda kind, index: "q: no kernel")
+    with pytest.raises(NotImplementedError, match="target: its device is cpu"):
+        enable(model())
+    monkeypatch.setattr(_readiness, "device_refusal", lambda kind, index: "")
+    monkeypatch.setattr(_readiness._attention, "attention", lambda q, k, v: q)
+    _readiness._smoke.cache_clear()
+    with pytest.raises(RuntimeError, match="64 tokens is .* % off"):
+        enable(model())
+    _readiness._smoke.cache_clear()
+
+
 def test_one_compilation_for_all_policies():
     from torch._dynamo.testing import CompileCounter
 

@@ -70,7 +70,7 @@ ELSEWHERE = {
     "one item has none": first(40, 0),
     "differs between queries": torch.ones(COUNT, COUNT, dtype=torch.bool).tril(),
     "differs between heads": torch.stack([first(40)[0], first(30)[0]], 1),
-    "additive": torch.zeros(1, 1, 1, COUNT).bfloat16(),
+    "additive": torch.ones(1, 1, 1, COUNT).bfloat16(),
 }
 
 

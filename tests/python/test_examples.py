@@ -2,6 +2,7 @@
 """The example programs from the outside."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,19 @@ def test_capture_model_measures_what_it_records(tmp_path, torch):
     assert result.returncode == 0, result.stderr
     files = sorted((tmp_path / "here").iterdir())
     assert files and result.stdout.count("relative L2 error") == len(files)
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("switch_module.py", ["4 calls in FP8, 0 elsewhere", "as before: True"]),
+        ("switch_diffusers.py", ["8 calls in FP8, 56 elsewhere"]),
+    ],
+)
+def test_switches_report(name, words, torch, monkeypatch, capsys):
+    if "diffusers" in name:
+        pytest.importorskip("diffusers", minversion="0.36")
+    monkeypatch.setattr(sys, "argv", [name])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    out = capsys.readouterr().out
+    assert [word for word in words if word not in out] == []

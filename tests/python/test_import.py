@@ -41,10 +41,12 @@ def test_import_needs_neither_numpy_nor_torch():
         "sys.modules['numpy'] = sys.modules['torch'] = None\n"
         "import open_vc_attn\n"
         "print(open_vc_attn.info()['version'] == open_vc_attn.__version__)\n"
-        "print(open_vc_attn.is_supported(1, 2, 3).reason)"
+        "print(open_vc_attn.is_supported(1, 2, 3).reason)\n"
+        "try:\n    open_vc_attn.enable(1)\nexcept TypeError as error:\n    print(error)"
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("True\nq: int; expected a torch tensor")
+    assert "\ntarget: int; expected a pipeline" in result.stdout
 
 
 def test_import_initialises_no_cuda():

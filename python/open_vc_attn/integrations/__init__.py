@@ -136,7 +136,7 @@ def adapter(name: str) -> Any:
 
 
 def _adapter_of(target: Any) -> Any:
-    if "torch" in sys.modules:
+    if sys.modules.get("torch") is not None:
         for name in ADAPTERS:
             found = adapter(name)
             if found.recognises(target):
