@@ -329,7 +329,7 @@ def test_a_device_without_kernels_is_refused_at_once(monkeypatch):
     monkeypatch.setattr(_readiness, "device_refusal", lambda kind, index: "")
     monkeypatch.setattr(_readiness._attention, "attention", lambda q, k, v: q)
     _readiness._smoke.cache_clear()
-    with pytest.raises(RuntimeError, match="64 tokens is .* % off"):
+    with pytest.raises(RuntimeError, match=r"64 tokens is .* % off"):
         enable(model())
     _readiness._smoke.cache_clear()
 
