@@ -20,6 +20,8 @@ SIGNATURES = {
     "capture": "(module=None, /, *args, out, layers=None, steps=None, max_tokens=None, "
     "heads=None, **kwargs)",
     "cmake_dir": "()",
+    "enable": "(target, *, policy=None, budget=None, numerics=None, recipe=None, "
+    "key_order='mid_window', otherwise='native', masks='trim')",
     "exact_attention": "(q, k, v, rows=None, *, causal=False, softmax_scale=None, "
     "return_lse=False)",
     "get_num_threads": "()",
@@ -36,11 +38,13 @@ CLASSES = {
     "HeadPlan",
     "LayerRecipe",
     "Numerics",
+    "Policy",
     "PreparedFP8",
     "Recipe",
     "RecipePart",
     "Recording",
     "Support",
+    "Switch",
 }
 PREPARED_PROPERTIES = {
     "shapes",
