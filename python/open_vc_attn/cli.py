@@ -2,8 +2,8 @@
 """Entry points of the command line: they run the packaged program ``open-vc-attn``.
 
 The program is C++ and reads safetensors and .npy files. Files that torch wrote (.pt, .pth) are
-converted for it into temporary ones. The commands ``quality``, ``plan`` and ``frameworks`` run
-in this process; the first two need torch.
+converted for it into temporary ones. The commands ``quality``, ``plan``, ``frameworks`` and
+``comfyui`` run in this process; the first two need torch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import _frameworks_command, _torch_files
+from . import _comfyui_command, _frameworks_command, _torch_files
 from ._command_line import EXIT_FAILURE, EXIT_USAGE, complain
 from ._paths import PROGRAM as _PROGRAM
 from .planning import command as _plan
 from .quality import command as _quality
 
 _READING_COMMANDS = ("run", "error")
-_OWN_COMMANDS = {"quality": _quality, "plan": _plan, "frameworks": _frameworks_command}
+_OWN_COMMANDS = {
+    "quality": _quality,
+    "plan": _plan,
+    "frameworks": _frameworks_command,
+    "comfyui": _comfyui_command,
+}
 _HELP = ("-h", "--help")
 _ONLY_CHECK = "--only-check"  # an option that the program's help does not list
 

@@ -61,7 +61,7 @@ from ._framework import Framework
 
 __all__ = ["ADAPTERS", "Framework", "enable"]
 
-ADAPTERS: tuple[str, ...] = ("wan", "diffusers", "torch_sdpa")
+ADAPTERS: tuple[str, ...] = ("wan", "comfyui", "diffusers", "torch_sdpa")
 """Adapters with targets, in the order in which enable() asks them."""
 
 _COMPILED = "_orig_mod"
@@ -91,8 +91,9 @@ def enable(
     docs/integrations.md lists frameworks, and what to do when a report surprises.
 
     Args:
-        target: a pipeline of diffusers, a model of a supported framework, any torch.nn.Module that
-            calls scaled_dot_product_attention, or a list of them.
+        target: a pipeline of diffusers, a ModelPatcher of ComfyUI, a model of a supported
+            framework, any torch.nn.Module that calls scaled_dot_product_attention, or a list of
+            them.
         policy: where FP8 is allowed; everywhere in long self-attention by default.
         budget, numerics, key_order: as for attention().
         recipe: numeric options of each layer and noise level. Its layer n is the n-th attention

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -114,3 +115,25 @@ def add_module(
 
     switch.on_disable(undo)
     return layer
+
+
+@contextmanager
+def layers_in_place(pairs: Iterable[tuple[Any, Layer]]) -> Iterator[None]:
+    """Modules have these layers while it lasts, and afterwards what they had before.
+
+    For models whose modules several switched and unswitched users share.
+    """
+    pairs = list(pairs)
+    before = [(module, layer_of(module)) for module, _ in pairs]
+    try:
+        for module, layer in pairs:
+            setattr(module, _ATTRIBUTE, layer)
+            _install(module)
+        yield
+    finally:
+        for module, layer in before:
+            if layer is not None:  # hooks go with it
+                setattr(module, _ATTRIBUTE, layer)
+            else:
+                _remove(module)
+                vars(module).pop(_ATTRIBUTE, None)

@@ -64,7 +64,7 @@ def switch_module(root: Any, switch: Switch, model: str = "", native: Any = None
     switch.on_disable(before.remove)
     for name, module in root.named_modules():
         if _may_attend(module) or module is root:
-            add_module(switch, module, _plain(name), model=model, native=native)
+            add_module(switch, module, plain_name(name), model=model, native=native)
     after = root.register_forward_hook(stop, always_call=True)
     switch.on_disable(after.remove)
 
@@ -78,5 +78,5 @@ def _may_attend(module: Any) -> bool:
     ).__module__.startswith("torch.nn.")
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != _WRAPPER)
