@@ -100,7 +100,7 @@ def override(calls: ModelCalls, previous: Any) -> Any:
 
     def open_vc_attention(func: Any, *args: Any, **kwargs: Any) -> Any:
         before = func if previous is None else functools.partial(previous, func)
-        return _attend(calls.layer, calls.next_number(), before, *args, **kwargs)
+        return _attend(calls.layer(), calls.next_number(), before, *args, **kwargs)
 
     return open_vc_attention
 
