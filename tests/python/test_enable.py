@@ -12,6 +12,7 @@ from video_models import WIDTH, Attention, difference, model, tokens  # noqa: E4
 
 from open_vc_attn import Numerics, Policy, Recipe, RecipePart, enable  # noqa: E402
 from open_vc_attn._switch_report import block_positions  # noqa: E402
+from open_vc_attn.integrations._modules import running_layer  # noqa: E402
 
 SHORT = Policy(min_keys=1, min_queries=1)
 FP8_ERROR = 0.01
@@ -293,6 +294,7 @@ def test_an_exception_in_the_model_leaves_no_layer_running():
     with enable(target, policy=SHORT) as switch:
         with pytest.raises(RuntimeError):
             target(torch.zeros(1, 4, WIDTH + 1, dtype=torch.bfloat16))
+        assert running_layer() is None
         q = x.unflatten(-1, (2, 128)).transpose(1, 2)
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
         assert switch.calls == []
@@ -384,10 +386,17 @@ def test_errors_that_were_asked_for_reach_compiled_functions():
 
 
 def test_operands_have_the_type_of_autocast():
-    target, x = model(dtype=torch.float32), tokens(dtype=torch.float32)
+    class InTwoTypes(torch.nn.Module):
+        """As after rotary embeddings: Q and K in float32."""
+
+        def forward(self, x):
+            q = x.unflatten(-1, (2, 128)).transpose(1, 2)
+            return torch.nn.functional.scaled_dot_product_attention(q.float(), q.float(), q)
+
+    target, x = InTwoTypes(), tokens()
     with torch.autocast("cpu", torch.bfloat16), enable(target, policy=SHORT) as switch:
-        target(x)
-        assert fp8_calls(switch) == 3
+        out = target(x)
+        assert out.dtype == torch.bfloat16 and fp8_calls(switch) == 1
 
 
 def test_blocks_that_are_compiled_one_by_one_share_their_code():
