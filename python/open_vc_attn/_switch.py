@@ -70,6 +70,8 @@ class Layer:
         self.model = model
         self.ordinal: int | None = None
         """The layer of a recipe. None where the adapter counts calls instead."""
+        self.counter: Any = None
+        """What the adapter counts them with."""
         self.native = native
         self.previous: Any = None
         """What the adapter restores."""

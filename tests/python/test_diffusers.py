@@ -204,6 +204,28 @@ def test_noise_levels_of_a_pipeline_reach_a_recipe():
     assert seen == [(0, level) for level in levels for _ in range(2)]
 
 
+def test_layers_of_a_recipe_are_those_of_captures(tmp_path):
+    from open_vc_attn import Numerics, Recipe, RecipePart, capture, load_capture
+
+    model, inputs = models.hunyuan(), models.hunyuan_inputs(12)
+    with torch.no_grad():
+        files = capture(model, **inputs, out=tmp_path).files
+    layers = {load_capture(file).metadata["module"]: n for n, file in enumerate(files)}
+    assert len(layers) == 3  # one is that of a text refiner, which has no dispatcher
+    name = "single_transformer_blocks.0.attn"
+    recipe = Recipe("hunyuan", 2, 128, {layers[name]: [RecipePart(Numerics())]})
+    with enable(model, policy=SHORT, recipe=recipe) as switch:
+        for _ in range(2):
+            run(model, inputs)
+        assert [(r.layer, r.count) for r in switch.calls if r.fp8] == [(name, 2)]
+        torch._dynamo.reset()
+        run(torch.compile(model, backend="eager"), inputs)
+        assert {record.reason for record in switch.calls if not record.fp8} == {
+            f"recipe: no layer {layers['transformer_blocks.0.attn']}",
+            "recipe: the number of the layer is unknown",
+        }
+
+
 def test_a_backend_that_was_chosen_before_serves_the_rest():
     model, inputs = models.wan(), models.wan_inputs()
     math = dispatcher.AttentionBackendName._NATIVE_MATH

@@ -97,7 +97,8 @@ def enable(
         policy: where FP8 is allowed; everywhere in long self-attention by default.
         budget, numerics, key_order: as for attention().
         recipe: numeric options of each layer and noise level. Its layer n is the n-th attention
-            module of a model; layers that it does not have are not computed in FP8.
+            call of a forward pass, as capture() counts; layers that it does not have are not
+            computed in FP8, nor are compiled functions, which do not count.
         otherwise: what serves the other calls. "native": what served them before. "error": the
             same for those that the policy keeps, an error for those that FP8 cannot serve. Or a
             function (q, k, v, *, mask, dropout, causal, scale, return_lse) of [B, S, H, D].

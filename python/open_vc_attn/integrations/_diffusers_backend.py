@@ -52,8 +52,10 @@ def backend(
             _parallel_config=_parallel_config,
         )
     layer = running_layer() or _DEFAULT
+    counter = layer.counter
+    ordinal = None if counter is None else counter.next_number()
 
-    def otherwise() -> Any:
+    def served_before() -> Any:
         if return_lse:
             return _sdpa_like_dispatcher(
                 query, key, value, attn_mask, dropout_p, is_causal, scale, True
@@ -70,6 +72,9 @@ def backend(
             backend=_served_before(getattr(layer, "previous", None)),
         )
 
+    def otherwise() -> Any:
+        return served_before() if counter is None else counter.call_uncounted(served_before)
+
     out = dispatch(
         layer,
         query,
@@ -81,6 +86,7 @@ def backend(
         causal=is_causal,
         scale=scale,
         return_lse=return_lse,
+        ordinal=ordinal,
     )
     return (out[0], out[1].transpose(1, 2)) if return_lse else out
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,24 +17,44 @@ from ._modules import running_layer
 _HEADS_FIRST = 4  # axes of [B, H, S, D]
 
 
-class SwitchMode(SdpaMode):
-    """Hands attention calls of the running layer to its switch."""
+class CountingMode(SdpaMode):
+    """Counts attention calls within a forward pass, as captures and recipes do."""
 
     def __init__(self) -> None:
         super().__init__()
         self._calls = threading.local()
 
     def start(self) -> None:
-        """A forward pass begins: calls count from 0, as in captures."""
+        """A forward pass begins."""
         if not torch.compiler.is_compiling():
-            self._calls.number = 0
+            self._calls.number, self._calls.paused = 0, False
 
-    def _next_number(self) -> int | None:
+    def next_number(self) -> int | None:
+        """The number of a call; None in compiled functions, which do not count."""
         if torch.compiler.is_compiling():
             return None
         number = getattr(self._calls, "number", 0)
-        self._calls.number = number + 1
+        if not getattr(self._calls, "paused", False):
+            self._calls.number = number + 1
         return number
+
+    def call_uncounted(self, function: Callable[[], Any]) -> Any:
+        """Calls what serves a call that has its number already."""
+        if torch.compiler.is_compiling():
+            return function()
+        self._calls.paused = True
+        try:
+            return function()
+        finally:
+            self._calls.paused = False
+
+    def attend(self, *args: Any, **kwargs: Any) -> Any:
+        self.next_number()
+        return scaled_dot_product_attention(*args, **kwargs)
+
+
+class SwitchMode(CountingMode):
+    """Hands attention calls of the running layer to its switch."""
 
     def attend(
         self,
@@ -46,6 +67,7 @@ class SwitchMode(SdpaMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
+        number = self.next_number()
         arguments = {"scale": scale, **({"enable_gqa": True} if enable_gqa else {})}
 
         def native() -> Any:
@@ -69,6 +91,6 @@ class SwitchMode(SdpaMode):
             dropout=dropout_p,
             causal=is_causal,
             scale=scale,
-            ordinal=self._next_number(),
+            ordinal=number,
         ).transpose(1, 2)
         return out.squeeze(0) if without_batch else out

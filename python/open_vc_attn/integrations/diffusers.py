@@ -19,7 +19,7 @@ from .._policy import Step
 from .._switch import Switch
 from ._enum import add_member
 from ._framework import Framework
-from .torch_sdpa import plain_module, switch_module
+from .torch_sdpa import plain_module, run_in_mode, switch_module
 
 FRAMEWORK = Framework(
     title="diffusers, and cache-dit on it",
@@ -149,12 +149,18 @@ def _switch_model(name: str, model: Any, switch: Switch) -> None:
     replace_switch(model)
     member = add_member(sys.modules[_DISPATCH].AttentionBackendName)
     previous: dict[int, Any] = {}
-    for ordinal, (path, module) in enumerate(modules):
+    counter = None
+    if switch.options.recipe is not None:  # the mode costs time in every operation of torch
+        from ._sdpa_mode import CountingMode
+
+        counter = CountingMode()
+        run_in_mode(model, counter, switch)
+    for path, module in modules:
         processor = module.processor
         if id(processor) not in previous:
             previous[id(processor)] = _set_backend(processor, member, switch)
         layer = add_module(switch, module, path, model=name)
-        layer.ordinal = ordinal
+        layer.counter = counter
         layer.first_row_decides = type(model).__name__ in _OUTER_PRODUCT_MASKS
         layer.previous = previous[id(processor)]
         layer.native = functools.partial(_native, layer.previous)

@@ -51,7 +51,14 @@ def switch_module(root: Any, switch: Switch, model: str = "", native: Any = None
     from ._sdpa_mode import SwitchMode
 
     replace_switch(root)
-    mode = SwitchMode()
+    run_in_mode(root, SwitchMode(), switch)
+    for name, module in root.named_modules():
+        if _may_attend(module) or module is root:
+            add_module(switch, module, plain_name(name), model=model, native=native)
+
+
+def run_in_mode(root: Any, mode: Any, switch: Switch) -> None:
+    """A mode of _sdpa_mode.py is active while a module runs."""
 
     def start(*_: Any) -> None:
         mode.start()
@@ -60,13 +67,8 @@ def switch_module(root: Any, switch: Switch, model: str = "", native: Any = None
     def stop(*_: Any) -> None:
         mode.__exit__(None, None, None)
 
-    before = root.register_forward_pre_hook(start)
-    switch.on_disable(before.remove)
-    for name, module in root.named_modules():
-        if _may_attend(module) or module is root:
-            add_module(switch, module, plain_name(name), model=model, native=native)
-    after = root.register_forward_hook(stop, always_call=True)
-    switch.on_disable(after.remove)
+    switch.on_disable(root.register_forward_pre_hook(start).remove)
+    switch.on_disable(root.register_forward_hook(stop, always_call=True).remove)
 
 
 def _may_attend(module: Any) -> bool:
