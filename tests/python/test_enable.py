@@ -358,6 +358,24 @@ def test_one_compilation_for_all_policies():
         assert fp8_calls(switch) == 9  # eager and twice compiled
 
 
+def test_operators_that_outlive_their_switch():
+    from open_vc_attn.integrations._modules import layer_of
+    from open_vc_attn.integrations._native import sdpa
+
+    target = model(blocks=1)
+    q, k, v = (x.unflatten(-1, (2, 128)) for x in tokens(batch=3).split(1))
+    with enable(target, policy=SHORT) as switch:
+        token = layer_of(target.blocks[0].attention).token
+
+        def call():
+            return torch.ops.open_vc_attn.switched(q, k, v, None, token, False, None, False, 1)
+
+        assert difference(call(), sdpa(q, k, v)) > 0 and fp8_calls(switch) == 1
+    assert torch.equal(call(), sdpa(q, k, v))
+    del switch, target
+    assert torch.equal(call(), sdpa(q, k, v))
+
+
 def test_a_model_that_is_compiled_already():
     from torch._dynamo.testing import CompileCounter
 
