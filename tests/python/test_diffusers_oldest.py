@@ -10,8 +10,8 @@ import pytest
 
 from open_vc_attn.integrations.diffusers import FRAMEWORK
 
-# Of the models one with masks: what differs between versions is the dispatcher.
-CHOSEN = "not test_models or hunyuan-"
+# What differs between versions: the dispatcher, the pipeline's steps, what a compiler sees.
+CHOSEN = "disable_restores or hunyuan- or whole or noise_levels or before or by_its_name or named"
 TESTS = Path(__file__).resolve().parent
 FOLDER = Path(sys.prefix) / "diffusers-oldest"
 
@@ -19,17 +19,9 @@ FOLDER = Path(sys.prefix) / "diffusers-oldest"
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"{FOLDER} is not there")
 def test_oldest_version():
     path = os.pathsep.join(filter(None, [str(FOLDER), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    code = "import diffusers; print(diffusers.__version__)"
-    version = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout.strip()
-    assert version.startswith(f"{FRAMEWORK.oldest}.")
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    (folder,) = FOLDER.glob("diffusers-*.dist-info")
+    assert folder.name.startswith(f"diffusers-{FRAMEWORK.oldest}.")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     command += ["-k", CHOSEN]
     result = subprocess.run(
