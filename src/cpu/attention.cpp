@@ -156,15 +156,14 @@ class AttentionRun {
     return static_cast<int>(std::min<std::int64_t>(task.first_group + task.groups, groups));
   }
 
-  /// The sum of the terms.
+  /// Transposed: a row of the product is a sum of rows of `basis`.
   void load_basis(std::int64_t bh, std::vector<float>& basis) const {
-    constexpr int kElements = kHeadDim * kHeadDim;
-    const std::uint16_t* terms = sections_.value_basis(bh);
-    basis.assign(kElements, 0.0f);
-    for (int term = 0; term < schedule::kBasisTerms; ++term) {
-      for (int i = 0; i < kElements; ++i) {
-        basis[static_cast<std::size_t>(i)] +=
-            numerics::bfloat16_to_float(terms[term * kElements + i]);
+    constexpr std::size_t kDim = kHeadDim;
+    const std::uint16_t* packed = sections_.value_basis(bh);
+    basis.resize(kDim * kDim);
+    for (std::size_t axis = 0; axis < kDim; ++axis) {
+      for (std::size_t c = 0; c < kDim; ++c) {
+        basis[axis * kDim + c] = numerics::bfloat16_to_float(packed[c * kDim + axis]);
       }
     }
   }

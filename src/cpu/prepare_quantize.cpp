@@ -126,20 +126,12 @@ void BlockWriter::write_head(std::int64_t head, const numerics::HeadPlan& plan) 
 
 void BlockWriter::write_value_basis(std::int64_t head) const {
   if (!schedule::with_value_axes(request_)) return;
-  auto* terms = reinterpret_cast<std::uint16_t*>(block_ + layout_.value_basis_at(head));
+  auto* packed = reinterpret_cast<std::uint16_t*>(block_ + layout_.value_basis_at(head));
   const HeadBasis& basis = bases(head).values;
-  constexpr int kElements = kHeadDim * kHeadDim;
   if (basis.empty()) {
-    std::fill_n(terms, schedule::kBasisTerms * kElements, std::uint16_t{0});
-    return;
-  }
-  for (int j = 0; j < kHeadDim; ++j) {
-    for (int c = 0; c < kHeadDim; ++c) {
-      const numerics::BasisTerms x =
-          numerics::basis_terms(basis[static_cast<std::size_t>(c * kHeadDim + j)]);
-      terms[j * kHeadDim + c] = x.high;
-      terms[kElements + j * kHeadDim + c] = x.low;
-    }
+    std::fill_n(packed, kHeadDim * kHeadDim, std::uint16_t{0});
+  } else {
+    std::ranges::transform(basis, packed, numerics::float_to_bfloat16);
   }
 }
 

@@ -210,15 +210,15 @@ template <int kDim, class Team>
                                                                    const AxesTensorOf<kDim>& tensor,
                                                                    bool add,
                                                                    AxesStorageOf<kDim>& storage) {
-  find_trace<kDim>(team, tensor, storage);
+  const AxesTensorOf<kDim> near{team.fetch(tensor.moments), tensor.tokens, tensor.centred};
+  find_trace<kDim>(team, near, storage);
   const float sum = storage.trace;
   const int largest = storage.largest;
   if (!(sum > 0.0f)) return false;
   team.run(
       kDim * kDim, [&](int i) __attribute__((always_inline)) {
         const float share =
-            moment(tensor.moments, tensor.tokens, tensor.centred, largest, i / kDim, i % kDim) /
-            sum;
+            moment(near.moments, near.tokens, near.centred, largest, i / kDim, i % kDim) / sum;
         storage.matrix[i] = add ? storage.matrix[i] + share : share;
       });
   return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "numerics/bits.hpp"
+#include "numerics/moments.hpp"
 
 namespace openvc::numerics {
 
@@ -17,6 +18,13 @@ struct SerialTeamOf {
   template <class Task>
   [[gnu::always_inline]] OPENVC_HD constexpr void run(int tasks, const Task& task) const {
     for (int i = 0; i < tasks; ++i) task(i);
+  }
+
+  /// Moments of a tensor in memory that is near to the team.
+  template <int kDim>
+  [[nodiscard]] OPENVC_HD constexpr const MomentsOf<kDim>& fetch(
+      const MomentsOf<kDim>& moments) const {
+    return moments;
   }
 };
 using SerialTeam = SerialTeamOf<16>;

@@ -16,9 +16,6 @@ namespace openvc::schedule {
 /// Sections start at multiples of this many bytes: what tensor maps and 16-byte accesses need.
 inline constexpr std::size_t kSectionAlignment = 256;
 
-/// An element of a basis is the sum of so many bfloat16 numbers, which tensor cores multiply.
-inline constexpr int kBasisTerms = 2;
-
 /// What a kernel wants of the packed tensors besides the contract. Never changes a result.
 struct PackedFormat {
   /// Prepared Q has a multiple of so many rows per head.
@@ -47,15 +44,15 @@ struct PackedFormat {
 /// mask them finds no score that the block does not have anyhow, so padding cannot raise its
 /// largest. Padding rows of Q and padding slots of V are zero.
 struct PreparedLayout {
-  std::size_t query_codes = 0;    // e4m3  [bh][query_rows][head_dim]
-  std::size_t key_codes = 0;      // e4m3  [bh][key_rows][head_dim]
-  std::size_t value_codes = 0;    // e4m3  [bh][block][value_rows][kKeyBlock], keys permuted
-  std::size_t query_columns = 0;  // e4m3  [step][bh][query_rows][kColumnsPerStep]
-  std::size_t key_columns = 0;    // e4m3  [step][bh][key_rows][kColumnsPerStep]
-  std::size_t head_rules = 0;     // HeadRule [bh]
-  std::size_t value_scales = 0;   // float [bh][head_dim]
-  std::size_t value_means = 0;    // float [bh][head_dim]
-  std::size_t value_bases = 0;    // bfloat16 [bh][kBasisTerms][axis][channel], only with axes of V
+  std::size_t query_codes = 0;       // e4m3  [bh][query_rows][head_dim]
+  std::size_t key_codes = 0;         // e4m3  [bh][key_rows][head_dim]
+  std::size_t value_codes = 0;       // e4m3  [bh][block][value_rows][kKeyBlock], keys permuted
+  std::size_t query_columns = 0;     // e4m3  [step][bh][query_rows][kColumnsPerStep]
+  std::size_t key_columns = 0;       // e4m3  [step][bh][key_rows][kColumnsPerStep]
+  std::size_t head_rules = 0;        // HeadRule [bh]
+  std::size_t value_scales = 0;      // float [bh][head_dim]
+  std::size_t value_means = 0;       // float [bh][head_dim]
+  std::size_t value_bases = 0;       // bfloat16 [bh][channel][axis], only with axes of V
   std::size_t smoothing_shifts = 0;  // float [bh][queries], only with log-sum-exp
   std::size_t bytes = 0;             // size of the block
 
@@ -114,8 +111,7 @@ struct PreparedLayout {
     return head_rules + static_cast<std::size_t>(bh) * sizeof(numerics::HeadRule);
   }
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_basis_bytes() const {
-    return std::size_t{kBasisTerms} * sizeof(std::uint16_t) *
-           static_cast<std::size_t>(head_dim * head_dim);
+    return sizeof(std::uint16_t) * static_cast<std::size_t>(head_dim * head_dim);
   }
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_basis_at(std::int64_t bh) const {
     return value_bases + static_cast<std::size_t>(bh) * value_basis_bytes();

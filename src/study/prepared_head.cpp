@@ -111,14 +111,15 @@ DecodedHead PreparedHead::decode(std::span<const std::int64_t> rows) const {
 }
 
 std::vector<float> PreparedHead::decode_basis() const {
-  constexpr std::size_t kElements = std::size_t{kHeadDim} * kHeadDim;
-  std::vector<std::uint16_t> terms(schedule::kBasisTerms * kElements);
-  std::memcpy(terms.data(), view_.data + view_.layout.value_basis_at(0),
-              terms.size() * sizeof(terms[0]));
-  std::vector<float> basis(kElements);
-  for (std::size_t i = 0; i < kElements; ++i) {
-    basis[i] =
-        numerics::bfloat16_to_float(terms[i]) + numerics::bfloat16_to_float(terms[kElements + i]);
+  constexpr std::size_t kDim = kHeadDim;
+  std::vector<std::uint16_t> packed(kDim * kDim);
+  std::memcpy(packed.data(), view_.data + view_.layout.value_basis_at(0),
+              packed.size() * sizeof(packed[0]));
+  std::vector<float> basis(kDim * kDim);
+  for (std::size_t axis = 0; axis < kDim; ++axis) {
+    for (std::size_t c = 0; c < kDim; ++c) {
+      basis[axis * kDim + c] = numerics::bfloat16_to_float(packed[c * kDim + axis]);
+    }
   }
   return basis;
 }

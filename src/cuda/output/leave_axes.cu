@@ -5,37 +5,33 @@
 
 #include <cstdint>
 
+#include "cuda/device/basis_product.cuh"
 #include "cuda/host/device.hpp"
 #include "cuda/host/kernel_launch.hpp"
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
-#include "cuda/ptx/mma.cuh"
-#include "cuda/ptx/shared_address.cuh"
+#include "cuda/ptx/load.cuh"
 #include "numerics/half.hpp"
 #include "schedule/mask.hpp"
 
 // A warp takes 16 rows of the output, multiplies them by the basis of their head, which waits in
-// shared memory, and writes them back: rows belong to one warp, so this works in place. The basis
-// is a sum of two bfloat16 terms, a float16 row as well; the product of the two small ones is left
-// out. Sums are binary32.
+// shared memory, and writes them back: rows belong to one warp, so this works in place. The next 16
+// rows are on their way meanwhile. Elements of the basis are numbers of both output types; sums are
+// binary32.
 namespace openvc::cuda::output {
 namespace {
 
-constexpr int kWarp = 32;
+using device::kThreadUnits;
+using device::RowPart;
+
 constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kThreads = kWarps * device::kWarpLanes;
 constexpr int kRowsPerWarp = 16;
 constexpr int kRowsPerStep = kWarps * kRowsPerWarp;
 constexpr int kDim = numerics::kHeadDim;
-constexpr int kStepDepth = 16;  // axes of one product
-constexpr int kSteps = kDim / kStepDepth;
-constexpr int kChannelGroups = kDim / 8;
-/// Rows of the basis in shared memory are 16 bytes longer, so that eight of them lie in all banks.
-constexpr int kBasisRow = kDim + 8;
-constexpr int kTermElements = kDim * kBasisRow;
-constexpr int kSharedBytes = schedule::kBasisTerms * kTermElements * 2;
 constexpr int kBlocksPerSm = 2;
-static_assert(schedule::kBasisTerms == 2);
+/// More blocks than run at once, so that those that begin late have little left to do.
+constexpr int kBlockRounds = 4;
 
 struct Arguments {
   schedule::Problem problem;
@@ -49,151 +45,143 @@ struct Arguments {
   int blocks_per_head;
 };
 
-/// Two neighbouring elements, of which a row may start anywhere if !kPairs.
-template <bool kPairs>
-__device__ __forceinline__ std::uint32_t load_pair(const std::uint16_t* source) {
-  if constexpr (kPairs) return *reinterpret_cast<const std::uint32_t*>(source);
-  return source[0] | static_cast<std::uint32_t>(source[1]) << 16;
-}
+/// A thread's two rows of the 16 of a warp.
+struct RowPair {
+  std::uint16_t* rows[2];
+  bool exists[2];
 
-template <bool kPairs>
-__device__ __forceinline__ void store_pair(std::uint16_t* target, std::uint32_t pair) {
-  if constexpr (kPairs) {
-    *reinterpret_cast<std::uint32_t*>(target) = pair;
-  } else {
-    target[0] = static_cast<std::uint16_t>(pair);
-    target[1] = static_cast<std::uint16_t>(pair >> 16);
-  }
-}
-
-/// A pair of the output as bfloat16 terms: itself, or rounded and what that left.
-template <bool kFloat16>
-struct Terms {
-  std::uint32_t high;
-  std::uint32_t low = 0;
-
-  __device__ explicit Terms(std::uint32_t pair) : high(pair) {
-    if constexpr (kFloat16) {
-      const float a = ptx::cvt_f32_f16_low(pair);
-      const float b = ptx::cvt_f32_f16_high(pair);
-      high = ptx::cvt_rn_satfinite_bf16x2(a, b);
-      low = ptx::cvt_rn_satfinite_bf16x2(a - __uint_as_float(high << 16),
-                                         b - __uint_as_float(high & 0xFFFF'0000u));
+  __device__ RowPair(const Arguments& a, std::uint16_t* head, std::int64_t first) {
+    const device::QuadLane lane;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t row = first + lane.group + 8 * half;
+      rows[half] = head + row * a.row_stride;
+      // Rows without keys are zero and stay it.
+      exists[half] = row < a.problem.queries && schedule::visible_keys(a.problem, row) > 0;
     }
   }
 };
 
-__device__ __forceinline__ void load_basis(const std::uint16_t* source, std::uint16_t* shared) {
-  constexpr int kUnit = 8;  // elements of 16 bytes
-  constexpr int kUnits = schedule::kBasisTerms * kDim * kDim / kUnit;
-  for (int i = static_cast<int>(threadIdx.x); i < kUnits; i += kThreads) {
-    const int row = i / (kDim / kUnit);  // of both terms
-    *reinterpret_cast<uint4*>(shared + row * kBasisRow + i % (kDim / kUnit) * kUnit) =
-        reinterpret_cast<const uint4*>(source)[i];
-  }
-}
-
-/// Grid (heads * blocks_per_head), kThreads threads.
-template <bool kFloat16, bool kPairs>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
-    leave_axes_kernel(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(16) std::uint16_t basis[];
-  ptx::griddepcontrol_wait();
-  const std::int64_t bh = blockIdx.x / static_cast<unsigned>(a.blocks_per_head);
-  if (!a.head_rules[bh].values_on_axes()) return;
-  load_basis(a.value_bases + bh * schedule::kBasisTerms * kDim * kDim, basis);
-  __syncthreads();
-
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int group = lane / 4;
-  const int pair = 2 * (lane % 4);
-  std::uint16_t* head =
-      a.output + bh / a.problem.heads * a.batch_stride + bh % a.problem.heads * a.head_stride;
-  const float* means = a.value_means + bh * kDim + pair;
-  // Matrices of a load: axes 0..7 and 8..15 of channels 0..7, then of channels 8..15.
-  const std::uint32_t first_row =
-      ptx::shared_address(basis) + 2u * ((lane % 16) * kBasisRow + (lane / 16) * 8);
-  const std::int64_t stride = std::int64_t{a.blocks_per_head} * kRowsPerStep;
-  for (std::int64_t tile =
-           blockIdx.x % static_cast<unsigned>(a.blocks_per_head) * std::int64_t{kRowsPerStep} +
-           warp * kRowsPerWarp;
-       tile < a.problem.queries; tile += stride) {
-    const std::int64_t rows[2] = {tile + group, tile + group + 8};
-    // Rows without keys are zero and stay it.
-    const bool exists[2] = {
-        rows[0] < a.problem.queries && schedule::visible_keys(a.problem, rows[0]) > 0,
-        rows[1] < a.problem.queries && schedule::visible_keys(a.problem, rows[1]) > 0};
-    std::uint32_t input[kSteps][4];
+/// kAligned: rows start at multiples of 16 bytes.
+template <bool kAligned>
+__device__ __forceinline__ void load_rows(const RowPair& pair, RowPart (&parts)[2]) {
+  const device::QuadLane lane;
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+  for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int half = i % 2;
-        input[step][i] = exists[half] ? load_pair<kPairs>(head + rows[half] * a.row_stride +
-                                                          step * kStepDepth + pair + 8 * (i / 2))
-                                      : 0u;
-      }
-    }
-    float sums[kChannelGroups][4] = {};
+    for (int i = 0; i < kThreadUnits; ++i) {
+      const std::uint16_t* source =
+          pair.rows[half] + (device::kQuadLanes * i + lane.quad) * device::kUnitElements;
+      std::uint32_t(&words)[4] = parts[half][i];
+      if constexpr (kAligned) {
+        const uint4 unit = ptx::ld_global_v4(source, pair.exists[half]);
+        words[0] = unit.x;
+        words[1] = unit.y;
+        words[2] = unit.z;
+        words[3] = unit.w;
+      } else {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      std::uint32_t high[4];
-      std::uint32_t low[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const Terms<kFloat16> terms(input[step][i]);
-        high[i] = terms.high;
-        low[i] = terms.low;
-      }
-#pragma unroll
-      for (int group_pair = 0; group_pair < kChannelGroups / 2; ++group_pair) {
-        const std::uint32_t address =
-            first_row + 2u * (step * kStepDepth * kBasisRow + group_pair * 16);
-        std::uint32_t coarse[4];
-        std::uint32_t fine[4];
-        ptx::ldmatrix_x4_trans(coarse, address);
-        ptx::ldmatrix_x4_trans(fine, address + 2u * kTermElements);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float(&sum)[4] = sums[2 * group_pair + i];
-          ptx::mma_m16n8k16_bf16(sum, high, fine[2 * i], fine[2 * i + 1]);
-          if constexpr (kFloat16) {
-            ptx::mma_m16n8k16_bf16(sum, low, coarse[2 * i], coarse[2 * i + 1]);
-          }
-          ptx::mma_m16n8k16_bf16(sum, high, coarse[2 * i], coarse[2 * i + 1]);
+        for (int w = 0; w < 4; ++w) {
+          words[w] = pair.exists[half]
+                         ? source[2 * w] | static_cast<std::uint32_t>(source[2 * w + 1]) << 16
+                         : 0u;
         }
       }
     }
+  }
+}
+
+template <bool kAligned>
+__device__ __forceinline__ void store_unit(std::uint16_t* target, const std::uint32_t (&words)[4]) {
+  if constexpr (kAligned) {
+    *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
+  } else {
 #pragma unroll
-    for (int i = 0; i < kChannelGroups; ++i) {
-      const float mean_low = means[8 * i];
-      const float mean_high = means[8 * i + 1];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (!exists[half]) continue;
-        const float low = sums[i][2 * half] + mean_low;
-        const float high = sums[i][2 * half + 1] + mean_high;
-        store_pair<kPairs>(head + rows[half] * a.row_stride + 8 * i + pair,
-                           kFloat16 ? ptx::cvt_rn_satfinite_f16x2(low, high)
-                                    : ptx::cvt_rn_satfinite_bf16x2(low, high));
-      }
+    for (int w = 0; w < 4; ++w) {
+      target[2 * w] = static_cast<std::uint16_t>(words[w]);
+      target[2 * w + 1] = static_cast<std::uint16_t>(words[w] >> 16);
     }
+  }
+}
+
+/// The rows of a warp, in channels and with the means of V.
+template <bool kFloat16, bool kAligned>
+__device__ __forceinline__ void write_rows(const RowPair& pair, const RowPart (&parts)[2],
+                                           const device::BasisTile& basis, const float* means) {
+  const device::QuadLane lane;
+#pragma unroll 1
+  for (int first = 0; first < kDim; first += device::kColumnsAtOnce) {
+    float sums[4][4] = {};
+    device::multiply_rows<kFloat16>(parts, basis, first, sums);
+    const int channel = first + lane.quad * device::kUnitElements;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float low = sums[n][2 * half] + means[channel + 2 * n];
+        const float high = sums[n][2 * half + 1] + means[channel + 2 * n + 1];
+        words[n] = kFloat16 ? ptx::cvt_rn_satfinite_f16x2(low, high)
+                            : ptx::cvt_rn_satfinite_bf16x2(low, high);
+      }
+      if (pair.exists[half]) store_unit<kAligned>(pair.rows[half] + channel, words);
+    }
+  }
+}
+
+/// Two elements of the basis in the format of the output.
+template <bool kFloat16>
+struct BasisFormat {
+  __device__ std::uint32_t operator()(std::uint32_t pair) const {
+    if constexpr (!kFloat16) return pair;
+    return ptx::cvt_rn_satfinite_f16x2(__uint_as_float(pair << 16),
+                                       __uint_as_float(pair & 0xFFFF'0000u));
+  }
+};
+
+/// Grid (heads * blocks_per_head), kThreads threads.
+template <bool kFloat16, bool kAligned>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+    leave_axes_kernel(const __grid_constant__ Arguments a) {
+  __shared__ device::BasisTile basis;
+  __shared__ float means[kDim];
+  const std::int64_t bh = blockIdx.x / static_cast<unsigned>(a.blocks_per_head);
+  const auto block = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.blocks_per_head));
+  const auto thread = static_cast<int>(threadIdx.x);
+  std::uint16_t* head =
+      a.output + bh / a.problem.heads * a.batch_stride + bh % a.problem.heads * a.head_stride;
+  ptx::griddepcontrol_wait();
+  if (!a.head_rules[bh].values_on_axes()) return;
+  const std::int64_t stride = std::int64_t{a.blocks_per_head} * kRowsPerStep;
+  std::int64_t first =
+      std::int64_t{block} * kRowsPerStep + thread / device::kWarpLanes * kRowsPerWarp;
+  RowPart parts[2];
+  load_rows<kAligned>(RowPair(a, head, first), parts);
+  device::load_basis(a.value_bases + bh * kDim * kDim, basis, BasisFormat<kFloat16>{});
+  if (thread < kDim) means[thread] = a.value_means[bh * kDim + thread];
+  __syncthreads();
+  while (first < a.problem.queries) {
+    RowPart next_parts[2];
+    load_rows<kAligned>(RowPair(a, head, first + stride), next_parts);
+    write_rows<kFloat16, kAligned>(RowPair(a, head, first), parts, basis, means);
+    device::move_rows(next_parts, parts);
+    first += stride;
   }
 }
 
 using Kernel = void (*)(Arguments);
 
-Kernel choose_kernel(ElementType type, bool pairs) {
+Kernel choose_kernel(ElementType type, bool aligned) {
   if (type == ElementType::float16) {
-    return pairs ? leave_axes_kernel<true, true> : leave_axes_kernel<true, false>;
+    return aligned ? leave_axes_kernel<true, true> : leave_axes_kernel<true, false>;
   }
-  return pairs ? leave_axes_kernel<false, true> : leave_axes_kernel<false, false>;
+  return aligned ? leave_axes_kernel<false, true> : leave_axes_kernel<false, false>;
 }
 
-bool rows_hold_pairs(const Arguments& a) {
-  return reinterpret_cast<std::uintptr_t>(a.output) % 4 == 0 && a.batch_stride % 2 == 0 &&
-         a.row_stride % 2 == 0 && a.head_stride % 2 == 0;
+bool rows_are_aligned(const Arguments& a) {
+  constexpr int kUnit = device::kUnitElements;
+  return reinterpret_cast<std::uintptr_t>(a.output) % sizeof(uint4) == 0 &&
+         a.batch_stride % kUnit == 0 && a.row_stride % kUnit == 0 && a.head_stride % kUnit == 0;
 }
 
 }  // namespace
@@ -214,16 +202,12 @@ void leave_axes(const schedule::PreparedView& inputs, const MutableTensorView& o
   const std::int64_t heads = a.problem.batch_heads();
   const std::int64_t tiles = numerics::ceil_div(a.problem.queries, kRowsPerStep);
   const std::int64_t share =
-      numerics::ceil_div(std::int64_t{kBlocksPerSm} * device.multiprocessors, heads);
+      numerics::ceil_div(std::int64_t{kBlockRounds} * kBlocksPerSm * device.multiprocessors, heads);
   a.blocks_per_head = static_cast<int>(tiles < share ? tiles : share);
 
   const DeviceGuard guard(device.ordinal);
-  const Kernel kernel = choose_kernel(out.type, rows_hold_pairs(a));
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-        "asking for shared memory");
-  const LaunchShape shape{heads * a.blocks_per_head, kThreads, kSharedBytes};
-  launch_kernel(kernel, shape, LaunchOrder::overlaps_previous, static_cast<cudaStream_t>(stream),
-                a);
+  launch_kernel(choose_kernel(out.type, rows_are_aligned(a)), heads * a.blocks_per_head, kThreads,
+                LaunchOrder::overlaps_previous, static_cast<cudaStream_t>(stream), a);
 }
 
 }  // namespace openvc::cuda::output

@@ -38,6 +38,7 @@ struct Arguments {
   float softmax_scale;
   NumericOptions numerics;
   bool with_log_sum_exp;
+  int multiprocessors;  // of the device
 
   [[nodiscard]] __device__ numerics::HeadPlan& plan(std::int64_t bh) const {
     return reinterpret_cast<numerics::HeadPlan*>(workspace + workspace_layout.plans)[bh];
@@ -87,7 +88,7 @@ struct Arguments {
                workspace + (of_scores ? workspace_layout.axes : workspace_layout.value_matrix)) +
            bh * numerics::kHeadDim * (of_scores ? numerics::kMaxAxes : numerics::kValueAxes);
   }
-  /// Of 4 bytes an element: one binary32 number, or two terms of 16 bits.
+  /// Room for binary32 elements; those of inputs of 16 bits have their type.
   template <class Element>
   [[nodiscard]] __device__ Element* basis(int part, std::int64_t bh) const {
     constexpr std::int64_t kBytes = sizeof(float) * numerics::kHeadDim * numerics::kHeadDim;
@@ -95,14 +96,6 @@ struct Arguments {
         workspace + (part == kScores ? workspace_layout.basis : workspace_layout.value_basis) +
         bh * kBytes);
   }
-  /// Means of K, or of V, times the basis.
-  [[nodiscard]] __device__ float* offsets(int part, std::int64_t bh) const {
-    return reinterpret_cast<float*>(workspace + (part == kScores
-                                                     ? workspace_layout.key_offsets
-                                                     : workspace_layout.value_offsets)) +
-           bh * numerics::kHeadDim;
-  }
-
   // Sections of the block.
   [[nodiscard]] __device__ std::byte* query_row(std::int64_t bh, std::int64_t row) const {
     return block + block_layout.query_at(bh, row);

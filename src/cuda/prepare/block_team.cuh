@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
+
+#include "numerics/moments.hpp"
+
 namespace openvc::cuda::prepare {
 
 inline constexpr int kAxesThreads = 512;   // of a block that finds axes
@@ -8,6 +12,8 @@ inline constexpr int kBasisThreads = 256;  // of one that computes a part of a b
 
 /// A thread block as the team of a rule (numerics/team.hpp).
 struct BlockTeam {
+  numerics::Moments* near = nullptr;  ///< room in shared memory, for rules that fetch moments
+
   static constexpr int kWidth = 1;
   static constexpr int kProductWidth = 4;
 
@@ -20,6 +26,34 @@ struct BlockTeam {
       task(i);
     }
     __syncthreads();
+#endif
+  }
+
+  /// Copies the moments, of which memory holds the products on and above the diagonal.
+  [[nodiscard]] __host__ __device__ __forceinline__ const numerics::Moments& fetch(
+      const numerics::Moments& moments) const {
+#if defined(__CUDA_ARCH__)
+    constexpr int kDim = numerics::kHeadDim;
+    static_assert(sizeof(moments) % sizeof(uint4) == 0);
+    const auto* source = reinterpret_cast<const uint4*>(&moments);
+    auto* target = reinterpret_cast<uint4*>(near);
+    constexpr int kUnits = static_cast<int>(sizeof(moments) / sizeof(uint4));
+    __syncthreads();
+#pragma unroll 8
+    for (int i = static_cast<int>(threadIdx.x); i < kUnits; i += kAxesThreads) {
+      target[i] = source[i];
+    }
+    __syncthreads();
+    // Along the diagonals, which keeps both accesses of a warp in banks of their own.
+    for (int i = static_cast<int>(threadIdx.x); i < kDim * kDim; i += kAxesThreads) {
+      const int column = i % kDim;
+      const int row = (column + i / kDim) % kDim;
+      if (row > column) near->gram[row * kDim + column] = near->gram[column * kDim + row];
+    }
+    __syncthreads();
+    return *near;
+#else
+    return moments;
 #endif
   }
 };

@@ -15,6 +15,7 @@
 #include "cuda/prepare/finish.cuh"
 #include "cuda/prepare/passes.cuh"
 #include "cuda/prepare/quantize_on_axes.cuh"
+#include "cuda/prepare/quantize_wide_on_axes.cuh"
 #include "cuda/prepare/repair.cuh"
 #include "cuda/prepare/sample.cuh"
 #include "cuda/prepare/tile_tree.cuh"
@@ -67,6 +68,7 @@ Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* blo
   a.softmax_scale = request.softmax_scale;
   a.numerics = request.numerics;
   a.with_log_sum_exp = request.with_log_sum_exp;
+  a.multiprocessors = device_info(request.q.device.index).multiprocessors;
   return a;
 }
 
@@ -78,7 +80,7 @@ template <ElementType kType, bool kAligned>
 void launch_axes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const std::int64_t parts = heads * kSampledTensors * kSampleParts;
-  constexpr std::size_t kMemory = sizeof(numerics::AxesStorage);
+  constexpr std::size_t kMemory = sizeof(FindAxesStorage);
   check(cudaFuncSetAttribute(find_axes, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kMemory)),
         "reserving shared memory for the principal axes");
@@ -88,6 +90,20 @@ void launch_axes(const Arguments& a, cudaStream_t stream) {
                 LaunchOrder::overlaps_previous, stream, a);
   launch_kernel(find_axes, LaunchShape{heads * kHeadParts, kAxesThreads, kMemory},
                 LaunchOrder::overlaps_previous, stream, a);
+}
+
+template <ElementType kType, bool kAligned>
+void launch_quantize_on_axes(const Arguments& a, cudaStream_t stream) {
+  const std::int64_t tiles = a.problem.batch_heads() * (2 * a.workspace_layout.key_tiles +
+                                                        a.block_layout.query_rows / kTileRows);
+  if constexpr (kType == ElementType::float32) {
+    launch_kernel(quantize_wide_on_axes, tiles, kTileThreads, LaunchOrder::overlaps_previous,
+                  stream, a);
+  } else {
+    const std::int64_t room = std::int64_t{kOnAxesBlocksPerSm} * a.multiprocessors;
+    launch_kernel(quantize_on_axes<kType, kAligned>, tiles < room ? tiles : room, kTileThreads,
+                  LaunchOrder::overlaps_previous, stream, a);
+  }
 }
 
 template <ElementType kType, bool kAligned>
@@ -108,19 +124,11 @@ void launch_passes(const Arguments& a, cudaStream_t stream) {
   if (tiles.with_any_axes()) {
     launch_kernel(write_basis<kType>, heads * kHeadParts * kBasisBlocks, kBasisThreads,
                   LaunchOrder::overlaps_previous, stream, a);
-    if constexpr (kType != ElementType::float32) {
-      launch_kernel(write_offsets<kType>, heads * kHeadParts, numerics::kHeadDim,
-                    LaunchOrder::overlaps_previous, stream, a);
-    }
   }
   launch_kernel(quantize_inputs<kType, kAligned>,
                 heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows), kTileThreads,
                 LaunchOrder::overlaps_previous, stream, a);
-  if (tiles.with_any_axes()) {
-    launch_kernel(quantize_on_axes<kType, kAligned>,
-                  heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows),
-                  kTileThreads, LaunchOrder::overlaps_previous, stream, a);
-  }
+  if (tiles.with_any_axes()) launch_quantize_on_axes<kType, kAligned>(a, stream);
 }
 
 template <ElementType kType, bool kAligned>

@@ -131,22 +131,68 @@ __host__ __device__ void orthonormalize([[maybe_unused]] const BlockTeam& team,
 #endif
 }
 
-/// numerics::reflect.
+/// Fills the registers with F X and with columns of F, as numerics::start_basis does.
+template <class Columns, int kDim, int kChannels>
+__device__ __forceinline__ void start_basis(const numerics::AxesView& axes, int first_channel,
+                                            numerics::BasisStorageOf<kDim, kChannels>& storage,
+                                            Columns& matrix) {
+  constexpr float kElement = numerics::normalized_hadamard_element<kDim>();
+  // Axes pass through shared memory. What shifts a chunk of rows against the next spreads threads
+  // of a warp, two columns of all chunks, over the banks.
+  constexpr int kShift = kWarp / Columns::kChunks;
+  const int columns = axes.columns;
+  const auto place = [columns](int row, int j) {
+    return row * columns + j + row / Columns::kRows * kShift;
+  };
+  static_assert(kDim * numerics::kMaxAxes + Columns::kChunks * kShift <=
+                static_cast<int>(sizeof(storage.rows) / sizeof(float)));
+#pragma unroll 8
+  for (int i = static_cast<int>(threadIdx.x); i < kDim * columns; i += kBasisThreads) {
+    const int row = i / columns;
+    const int j = i % columns;
+    storage.rows[place(row, j)] = axes.data[row * axes.stride + j];
+  }
+  __syncthreads();
+  const int chunk = Columns::chunk();
+#pragma unroll
+  for (int e = 0; e < Columns::kEach; ++e) {
+    const int j = Columns::column(e);
+    float(&values)[Columns::kRows] = matrix.values[e];
+    if (j >= columns) {
+#pragma unroll
+      for (int r = 0; r < Columns::kRows; ++r) {
+        const int row = chunk * Columns::kRows + r;
+        values[r] =
+            numerics::hadamard_is_negative(row, first_channel + j - columns) ? -kElement : kElement;
+      }
+      continue;
+    }
+#pragma unroll
+    for (int r = 0; r < Columns::kRows; ++r) {
+      values[r] = storage.rows[place(chunk * Columns::kRows + r, j)];
+    }
+    rotate(values, chunk, kElement);
+  }
+  __syncthreads();
+}
+
+/// numerics::orthogonal_basis: F X in registers, then the reflections.
 template <int kDim, int kChannels>
-__host__ __device__ void reflect(
-    [[maybe_unused]] const BlockTeam& team, [[maybe_unused]] int columns,
-    [[maybe_unused]] numerics::BasisStorageOf<kDim, kChannels>& storage) {
-#if defined(__CUDA_ARCH__)
+__device__ __forceinline__ void orthogonal_basis(
+    const BlockTeam&, const numerics::AxesView& axes, int first_channel,
+    numerics::BasisStorageOf<kDim, kChannels>& storage) {
   using Storage = numerics::BasisStorageOf<kDim, kChannels>;
   using Columns = RegisterColumns<kBasisThreads, Storage::kMaxColumns>;
   constexpr int kRows = Columns::kRows;
   static_assert(sizeof(storage.partials) >= 2 * kDim * sizeof(float));
   static_assert(numerics::kResidualChannelsPerStep % kRows == 0 &&
                 numerics::kValueAxes % kRows == 0);
+  static_assert(kRows == kChunkChannels && Columns::kChunks == kRowThreads);  // for rotate()
+  const int columns = axes.columns;
   const int width = columns + kChannels;
   const int chunk = Columns::chunk();
   Columns matrix;
-  matrix.load(storage.rows, width);
+  start_basis(axes, first_channel, storage, matrix);
   for (int block = 0; block < columns / kRows; ++block) {
 #pragma unroll
     for (int step = 0; step < kRows; ++step) {
@@ -178,14 +224,13 @@ __host__ __device__ void reflect(
 #pragma unroll
   for (int e = 0; e < Columns::kEach; ++e) {
     const int j = Columns::column(e);
-    if (j >= width) continue;
+    if (j < columns || j >= width) continue;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       storage.rows[(chunk * kRows + r) * width + j] = matrix.values[e][r];
     }
   }
   __syncthreads();
-#endif
 }
 
 }  // namespace openvc::cuda::prepare

@@ -48,7 +48,7 @@ enum HeadPart : int { kScores, kValues, kHeadParts };
 
 /// Tensors of which a sample is taken, and the parts of a sample, a thread block each.
 enum SampledTensor : int { kSampledQuery, kSampledKey, kSampledValue, kSampledTensors };
-inline constexpr int kSampleParts = 4;
+inline constexpr int kSampleParts = 8;
 inline constexpr int kSamplePartTokens = static_cast<int>(numerics::kSampleTokens) / kSampleParts;
 
 /// The canonical tree over the tiles of a tensor. Level 0 has a row of partial results per tile,
@@ -99,12 +99,10 @@ struct WorkspaceLayout {
   std::size_t moments = 0;        // numerics::Moments [bh][tensor]
   std::size_t axis_shares = 0;    // numerics::AxisShares [bh]
   std::size_t axes = 0;           // float [bh][kHeadDim][axis]
-  std::size_t basis = 0;          // the matrix of a head, 4 bytes an element, [bh]
-  std::size_t key_offsets = 0;    // float [bh][kHeadDim]
+  std::size_t basis = 0;          // the matrix of a head, binary32 or narrower, [bh]
   std::size_t value_axes = 0;     // numerics::ValueAxes [bh]
   std::size_t value_matrix = 0;   // float [bh][kHeadDim][kValueAxes]
   std::size_t value_basis = 0;    // as `basis`
-  std::size_t value_offsets = 0;  // float [bh][kHeadDim]
   std::size_t bytes = 0;
 
   [[nodiscard]] OPENVC_HD constexpr bool with_any_axes() const {
@@ -156,13 +154,11 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p, bool with
     layout.axis_shares = place(heads * sizeof(numerics::AxisShares));
     layout.axes = place(heads * kDim * numerics::kMaxAxes * sizeof(float));
     layout.basis = place(heads * kDim * kDim * sizeof(float));
-    layout.key_offsets = place(heads * kDim * sizeof(float));
   }
   if (with_value_axes) {
     layout.value_axes = place(heads * sizeof(numerics::ValueAxes));
     layout.value_matrix = place(heads * kDim * numerics::kValueAxes * sizeof(float));
     layout.value_basis = place(heads * kDim * kDim * sizeof(float));
-    layout.value_offsets = place(heads * kDim * sizeof(float));
   }
   layout.bytes = end;
   return layout;

@@ -181,11 +181,8 @@ class Head {
       for (int j = 0; j < kHeadDim; ++j) {
         const float x = round_basis(storage->rows[j * (kColumns + kHeadDim) + kColumns + c]);
         value_basis_[static_cast<std::size_t>(c)][static_cast<std::size_t>(j)] = x;
-        const std::uint16_t high = float_to_bfloat16(x);
-        const std::uint16_t low = float_to_bfloat16(x - bfloat16_to_float(high));
-        const std::size_t section = out_.layout.value_basis_at(head_);
-        std::memcpy(at(section, (j * kHeadDim + c) * 2), &high, 2);
-        std::memcpy(at(section, ((kHeadDim + j) * kHeadDim + c) * 2), &low, 2);
+        const std::uint16_t bits = float_to_bfloat16(x);
+        std::memcpy(at(out_.layout.value_basis_at(head_), (c * kHeadDim + j) * 2), &bits, 2);
       }
     }
     for (Row& row : v_) {

@@ -28,6 +28,7 @@ struct ReverseTeam {
   void run(int tasks, const Task& task) const {
     for (int i = tasks - 1; i >= 0; --i) task(i);
   }
+  [[nodiscard]] const Moments& fetch(const Moments& moments) const { return moments; }
 };
 
 inline std::unique_ptr<Moments> moments_of(const Rows& rows, bool centred) {

@@ -69,20 +69,18 @@ TEST(WorkspaceLayout, SectionsHoldWhatTheyAreForAndDoNotOverlap) {
         const bool with_value_axes = keys >= 129;
         if (with_axes || with_value_axes) {
           sections.insert(sections.end(),
-                          {{w.sample_ranges, kHeads * 3 * 4 * 2 * 128 * 4},
+                          {{w.sample_ranges, kHeads * 3 * 8 * 2 * 128 * 4},
                            {w.moments, kHeads * 3 * (128 * 8 + 128 * 4 + 128 * 128 * 4)}});
         }
         if (with_axes) {
           sections.insert(sections.end(), {{w.axis_shares, kHeads * sizeof(numerics::AxisShares)},
                                            {w.axes, kHeads * 128 * 64 * 4},
-                                           {w.basis, kHeads * 128 * 128 * 4},
-                                           {w.key_offsets, kHeads * 128 * 4}});
+                                           {w.basis, kHeads * 128 * 128 * 4}});
         }
         if (with_value_axes) {
           sections.insert(sections.end(), {{w.value_axes, kHeads * sizeof(numerics::ValueAxes)},
                                            {w.value_matrix, kHeads * 128 * 8 * 4},
-                                           {w.value_basis, kHeads * 128 * 128 * 4},
-                                           {w.value_offsets, kHeads * 128 * 4}});
+                                           {w.value_basis, kHeads * 128 * 128 * 4}});
         }
         sections.emplace_back(w.bytes, 0);
         for (std::size_t i = 0; i + 1 < sections.size(); ++i) {
