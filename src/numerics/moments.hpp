@@ -66,8 +66,8 @@ OPENVC_HD constexpr int largest_exponent(const MomentsOf<kDim>& moments) {
   return largest;
 }
 
-/// n^2 4^-largest times the moment of two channels: about the mean of the sample if `centred`,
-/// about zero else (centres are then zero). The difference is exact; it is rounded once.
+/// n^2 4^-largest times the moment of two channels, i <= j: about the mean of the sample if
+/// `centred`, about zero else (centres are then zero). The difference is exact; it is rounded once.
 template <int kDim>
 [[gnu::always_inline]] OPENVC_HD constexpr float moment(const MomentsOf<kDim>& moments, int tokens,
                                                         bool centred, int largest, int i, int j) {
@@ -76,7 +76,7 @@ template <int kDim>
   const auto factor = [&](int c) {
     return exp2_int(clamp_int(moments.scales[c].exponent - largest, kFloatMinNormalExponent, 0));
   };
-  return static_cast<float>(product) * factor(i) * factor(j);
+  return static_cast<float>(product) * (factor(i) * factor(j));
 }
 
 }  // namespace openvc::numerics

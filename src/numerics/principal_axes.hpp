@@ -215,11 +215,20 @@ template <int kDim, class Team>
   const float sum = storage.trace;
   const int largest = storage.largest;
   if (!(sum > 0.0f)) return false;
+  const float unit = 1.0f / sum;
+  // Pairs of channels, a diagonal after the other, as if the matrix went round: neighbouring tasks
+  // have neighbouring rows and columns. Half of the last diagonal is the other half.
+  constexpr int kPairs = kDim / 2 * kDim + kDim / 2;
   team.run(
-      kDim * kDim, [&](int i) __attribute__((always_inline)) {
-        const float share =
-            moment(near.moments, near.tokens, near.centred, largest, i / kDim, i % kDim) / sum;
-        storage.matrix[i] = add ? storage.matrix[i] + share : share;
+      kPairs, [&](int task) __attribute__((always_inline)) {
+        const int i = task % kDim;
+        const int j = (i + task / kDim) % kDim;
+        const float product =
+            moment(near.moments, near.tokens, near.centred, largest, i < j ? i : j, i < j ? j : i);
+        const float share = product * unit;
+        const float element = add ? storage.matrix[i * kDim + j] + share : share;
+        storage.matrix[i * kDim + j] = element;
+        storage.matrix[j * kDim + i] = element;
       });
   return true;
 }
@@ -284,16 +293,15 @@ template <int kDim, class Team>
       });
 }
 
-/// The share of the tensor in storage.matrix outside of the axes of every number of steps.
-template <int kDim, class Team>
+/// What of a tensor is outside of the axes of every number of steps.
+template <class Team>
 [[gnu::always_inline]] OPENVC_HD constexpr void outside_shares(const Team& team, int columns,
-                                                               AxesStorageOf<kDim>& storage,
+                                                               const float* energies,
                                                                float* outside) {
-  axis_energies<kDim>(team, columns, storage);
   team.run(
       kExtraStepChoices, [&](int i) __attribute__((always_inline)) {
         const int count = extra_step_choice(i) * kResidualChannelsPerStep;
-        outside[i] = count <= columns ? outside_share(storage.energies, count) : 1.0f;
+        outside[i] = count <= columns ? outside_share(energies, count) : 1.0f;
       });
 }
 
@@ -314,10 +322,19 @@ template <int kDim, class Team>
       });
   if (!known) return;
   iterate_axes<kDim>(team, columns, storage);
-  normalized_moments<kDim>(team, query, false, storage);
-  outside_shares<kDim>(team, columns, storage, shares.query);
+  // Energies of both together, then of K, which leaves those of Q.
+  axis_energies<kDim>(team, columns, storage);
+  team.run(
+      columns, [&](int j)
+                   __attribute__((always_inline)) { storage.squares[j] = storage.energies[j]; });
   normalized_moments<kDim>(team, key, false, storage);
-  outside_shares<kDim>(team, columns, storage, shares.key);
+  axis_energies<kDim>(team, columns, storage);
+  team.run(
+      columns, [&](int j) __attribute__((always_inline)) {
+        storage.squares[j] = storage.squares[j] - storage.energies[j];
+      });
+  outside_shares(team, columns, storage.squares, shares.query);
+  outside_shares(team, columns, storage.energies, shares.key);
 }
 
 /// Axes of V that are computed: those with residual columns, and what completes a multiple of

@@ -3,71 +3,114 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/load.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shared_address.cuh"
 #include "numerics/contract.hpp"
 
-// Products of rows with the basis of a head by the tensor cores of a warp.
+// Products of a tile of rows with the basis of a head by the tensor cores of eight warps.
 //
-// Where an element of a row stands in the contraction does not matter as long as both operands
-// agree. A thread therefore takes elements as they lie in memory: eight neighbouring ones are its
-// operands of two products of depth 16, and are one access of 16 bytes. In the same way it is given
-// eight neighbouring columns of the result.
+// Which column of the basis is which column of a product is free: a thread is given eight
+// neighbouring ones of a row, which it can store together.
 namespace openvc::cuda::device {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr int kQuadLanes = 4;
-/// Elements of 16 bits that a thread takes at a time, and how often it does in a row.
+/// Elements of 16 bits that a thread takes at a time, and how many such units a row has.
 inline constexpr int kUnitElements = sizeof(uint4) / sizeof(std::uint16_t);
 inline constexpr int kRowUnits = numerics::kHeadDim / kUnitElements;
-inline constexpr int kThreadUnits = kRowUnits / kQuadLanes;
 
-/// What a thread holds of a row: units quad, quad + 4, ...
-using RowPart = std::uint32_t[kThreadUnits][sizeof(uint4) / sizeof(std::uint32_t)];
+inline constexpr int kProductThreads = 256;
+inline constexpr int kProductRows = 128;  // of a tile
+/// A warp computes kWarpRows rows times kWarpColumns columns, in blocks of a product.
+inline constexpr int kWarpRows = 32;
+inline constexpr int kWarpColumns = 64;
+inline constexpr int kRowWarps = kProductRows / kWarpRows;
+static_assert(kRowWarps * (numerics::kHeadDim / kWarpColumns) * kWarpLanes == kProductThreads);
+/// Columns of four blocks, of which a thread gets kUnitElements neighbours.
+inline constexpr int kGroupColumns = kQuadLanes * kUnitElements;
+inline constexpr int kColumnGroups = kWarpColumns / kGroupColumns;
 
-__device__ __forceinline__ void move_rows(const RowPart (&from)[2], RowPart (&to)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < kThreadUnits; ++i) {
-#pragma unroll
-      for (int w = 0; w < 4; ++w) to[half][i][w] = from[half][i][w];
-    }
-  }
-}
-
-/// Place of a thread in its warp.
-struct QuadLane {
+/// Place of a thread in its warp, and of the warp's part of the product.
+struct ProductThread {
   int group = static_cast<int>(threadIdx.x) % kWarpLanes / kQuadLanes;
   int quad = static_cast<int>(threadIdx.x) % kQuadLanes;
+  int first_row = static_cast<int>(threadIdx.x) / kWarpLanes % kRowWarps * kWarpRows;
+  int first_column = static_cast<int>(threadIdx.x) / kWarpLanes / kRowWarps * kWarpColumns;
 };
 
-/// The matrix, [column of the result][element of a row], in shared memory. Odd columns have the
-/// halves of every 128 bytes exchanged: eight threads that read four units of two neighbouring
-/// columns meet in no bank.
-struct BasisTile {
-  alignas(16) uint4 units[numerics::kHeadDim][kRowUnits];
+/// An operand in shared memory: rows of kHeadDim elements of 16 bits. A unit of 16 bytes is moved
+/// inside its row, so that the eight rows of a matrix that ldmatrix reads lie in all banks: rows
+/// next to each other, those of dealt_row() and those of keys in the order of their slots.
+struct OperandTile {
+  static constexpr int kRowBytes = kRowUnits * static_cast<int>(sizeof(uint4));
+  alignas(kRowBytes) uint4 units[kProductRows][kRowUnits];
 
-  [[nodiscard]] __device__ __forceinline__ uint4& unit(int column, int unit) {
-    return units[column][unit ^ (column % 2 * kQuadLanes)];
+  /// What a row's units are exclusive-ored with.
+  [[nodiscard]] static __device__ __forceinline__ int swizzle(int row) {
+    return row % 8 ^ row / 16 % 2 * 2 ^ row / 8 % 2 * 4;
   }
-  [[nodiscard]] __device__ __forceinline__ const uint4& unit(int column, int unit) const {
-    return units[column][unit ^ (column % 2 * kQuadLanes)];
+  [[nodiscard]] __device__ __forceinline__ uint4& unit(int row, int unit) {
+    return units[row][unit ^ swizzle(row)];
+  }
+  [[nodiscard]] __device__ __forceinline__ const uint4& unit(int row, int unit) const {
+    return units[row][unit ^ swizzle(row)];
+  }
+  /// Shared address of unit 0 or 1 of a row; the unit 2 k further is at this address ^ 32 k.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t address(int row, int first_unit) const {
+    return ptx::shared_address(&unit(row, first_unit));
   }
 };
+static_assert(kProductRows == numerics::kHeadDim, "a basis is a tile as well");
 
-/// Fills the tile from a matrix of the same order; all threads of the block. `convert` may change
-/// the format of two elements.
+/// Fills a tile from a matrix of the same order; all threads. `convert` may change the format of
+/// two elements.
 template <class Convert>
-__device__ __forceinline__ void load_basis(const std::uint16_t* matrix, BasisTile& tile,
+__device__ __forceinline__ void load_basis(const std::uint16_t* matrix, OperandTile& tile,
                                            const Convert& convert) {
-  const auto* source = reinterpret_cast<const uint4*>(matrix);
-  for (int i = static_cast<int>(threadIdx.x); i < numerics::kHeadDim * kRowUnits;
-       i += static_cast<int>(blockDim.x)) {
-    const uint4 unit = source[i];
-    tile.unit(i / kRowUnits, i % kRowUnits) =
+  constexpr int kUnits = kProductRows * kRowUnits;
+  const auto* source = reinterpret_cast<const uint4*>(matrix) + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < kUnits / kProductThreads; ++i) {
+    const uint4 unit = source[i * kProductThreads];
+    const int place = static_cast<int>(threadIdx.x) + i * kProductThreads;
+    tile.unit(place / kRowUnits, place % kRowUnits) =
         make_uint4(convert(unit.x), convert(unit.y), convert(unit.z), convert(unit.w));
   }
 }
+
+/// Starts loading a tile, all threads. `source(row)` gives where a row is and whether it exists;
+/// others become zeros. Where rows are not `kAligned` to 16 bytes the loads end here.
+template <bool kAligned, class Source>
+__device__ __forceinline__ void start_rows(const Source& source, OperandTile& tile) {
+  constexpr int kRowsAtOnce = kProductThreads / kRowUnits;
+  const int unit = static_cast<int>(threadIdx.x) % kRowUnits;
+#pragma unroll
+  for (int i = 0; i < kProductRows / kRowsAtOnce; ++i) {
+    const int row = static_cast<int>(threadIdx.x) / kRowUnits + i * kRowsAtOnce;
+    const auto [address, exists] = source(row);
+    const auto* elements = static_cast<const std::uint16_t*>(address) + unit * kUnitElements;
+    uint4& target = tile.unit(row, unit);
+    if constexpr (kAligned) {
+      ptx::cp_async_16(ptx::shared_address(&target), elements, exists);
+    } else {
+      std::uint32_t words[4] = {};
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        if (!exists) break;
+        words[w] = elements[2 * w] | static_cast<std::uint32_t>(elements[2 * w + 1]) << 16;
+      }
+      target = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+  ptx::cp_async_commit_group();
+}
+
+/// A row and whether it exists, for start_rows().
+struct RowSource {
+  const void* address;
+  bool exists;
+};
 
 template <bool kFloat16>
 __device__ __forceinline__ void mma(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
@@ -79,51 +122,99 @@ __device__ __forceinline__ void mma(float (&sums)[4], const std::uint32_t (&a)[4
   }
 }
 
-/// Columns of the result that multiply_rows() computes, of which a thread gets kUnitElements.
-inline constexpr int kColumnsAtOnce = kQuadLanes * kUnitElements;
+/// Depth of a product.
+inline constexpr int kDepth = 16;
+inline constexpr int kDepths = numerics::kHeadDim / kDepth;
+inline constexpr int kDepthBytes = kDepth * static_cast<int>(sizeof(std::uint16_t));
 
-/// Adds columns [first, first + kColumnsAtOnce) of 16 rows times the matrix. A thread holds parts
-/// of the rows `group` and `group + 8`; its sums[n] are columns first + 8 quad + 2 n and the next of
-/// both.
-template <bool kFloat16>
-__device__ __forceinline__ void multiply_rows(const RowPart (&rows)[2], const BasisTile& basis,
-                                              int first, float (&sums)[4][4]) {
-  const QuadLane lane;
-  const int column = first + lane.group / 2 * kUnitElements + lane.group % 2;
+/// Row of an operand that is column `index` of block n of a product: a thread, which has columns 2
+/// quad and the next of every block, gets eight neighbours in four blocks.
+[[nodiscard]] __device__ __forceinline__ int dealt_row(int n, int index) {
+  return index / 2 * kUnitElements + 2 * n + index % 2;
+}
+
+/// Lane l's row and unit of 16 rows as a left operand: row l % 8 of the upper eight, the lower
+/// eight, and the same of the second unit.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t left_address(const OperandTile& tile,
+                                                                    int first_row) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  return tile.address(first_row + lane % 16, lane / 16);
+}
+
+/// The same of two blocks of eight columns as a right operand: both units of one, then of the
+/// other.
+template <class RowOf>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t right_address(const OperandTile& tile,
+                                                                     const RowOf& row_of, int n) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  return tile.address(row_of(n + lane / 16, lane % 8), lane / 8 % 2);
+}
+
+/// Blocks of 16 rows times blocks of 8 columns, from where left_address() and right_address() of a
+/// pair of blocks say.
+template <bool kFloat16, int kRowBlocks, int kColumnBlocks>
+__device__ __forceinline__ void multiply(const std::uint32_t (&left)[kRowBlocks],
+                                         const std::uint32_t (&right)[kColumnBlocks / 2],
+                                         float (&sums)[kRowBlocks][kColumnBlocks][4]) {
 #pragma unroll
-  for (int i = 0; i < kThreadUnits; ++i) {
-    const std::uint32_t(&upper)[4] = rows[0][i];
-    const std::uint32_t(&lower)[4] = rows[1][i];
-    const std::uint32_t near[4] = {upper[0], lower[0], upper[1], lower[1]};
-    const std::uint32_t far[4] = {upper[2], lower[2], upper[3], lower[3]};
+  for (int k = 0; k < kDepths; ++k) {
+    const auto offset = static_cast<std::uint32_t>(k * kDepthBytes);
+    std::uint32_t rows[kRowBlocks][4];
+    std::uint32_t columns[kColumnBlocks / 2][4];
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const uint4 words = basis.unit(column + 2 * n, kQuadLanes * i + lane.quad);
-      mma<kFloat16>(sums[n], near, words.x, words.y);
-      mma<kFloat16>(sums[n], far, words.z, words.w);
+    for (int m = 0; m < kRowBlocks; ++m) ptx::ldmatrix_x4(rows[m], left[m] ^ offset);
+#pragma unroll
+    for (int n = 0; n < kColumnBlocks / 2; ++n) ptx::ldmatrix_x4(columns[n], right[n] ^ offset);
+#pragma unroll
+    for (int m = 0; m < kRowBlocks; ++m) {
+#pragma unroll
+      for (int n = 0; n < kColumnBlocks; ++n) {
+        mma<kFloat16>(sums[m][n], rows[m], columns[n / 2][n % 2 * 2],
+                      columns[n / 2][n % 2 * 2 + 1]);
+      }
     }
   }
 }
 
-/// Adds 16 columns of the matrix from `first` on times two sets of eight rows, transposed: a thread
-/// holds its part of row `group` of each set; its sums[j] are rows 2 quad and the next of set j at
-/// column first + group, then at the column 8 further.
+/// A thread's part of a warp's rows times the basis. Element [m][4 g + n][2 h + e] is row first_row
+/// + 16 m + 8 h + group, column first_column + 32 g + 8 quad + 2 n + e.
+using RowProducts = float[kWarpRows / 16][kWarpColumns / 8][4];
+
 template <bool kFloat16>
-__device__ __forceinline__ void multiply_columns(const BasisTile& basis, int first,
-                                                 const RowPart (&rows)[2], float (&sums)[2][4]) {
-  const QuadLane lane;
+__device__ __forceinline__ void multiply_rows(const OperandTile& rows, const OperandTile& basis,
+                                              RowProducts& sums) {
+  const ProductThread thread;
+  std::uint32_t left[kWarpRows / 16];
+  std::uint32_t right[kWarpColumns / 16];
 #pragma unroll
-  for (int i = 0; i < kThreadUnits; ++i) {
-    const uint4 upper = basis.unit(first + lane.group, kQuadLanes * i + lane.quad);
-    const uint4 lower = basis.unit(first + lane.group + 8, kQuadLanes * i + lane.quad);
-    const std::uint32_t near[4] = {upper.x, lower.x, upper.y, lower.y};
-    const std::uint32_t far[4] = {upper.z, lower.z, upper.w, lower.w};
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      mma<kFloat16>(sums[j], near, rows[j][i][0], rows[j][i][1]);
-      mma<kFloat16>(sums[j], far, rows[j][i][2], rows[j][i][3]);
-    }
+  for (int m = 0; m < kWarpRows / 16; ++m) {
+    left[m] = left_address(rows, thread.first_row + 16 * m);
   }
+  const auto column_of = [&](int n, int index) {
+    return thread.first_column + n / 4 * kGroupColumns + dealt_row(n % 4, index);
+  };
+#pragma unroll
+  for (int n = 0; n < kWarpColumns / 16; ++n) right[n] = right_address(basis, column_of, 2 * n);
+  multiply<kFloat16>(left, right, sums);
+}
+
+/// The same transposed, with a warp's columns as rows: element [m][n][2 h + e] is column
+/// first_column + 16 m + 8 h + group of the row `row_of(n, 2 quad + e)`.
+using ColumnProducts = float[kWarpColumns / 16][kWarpRows / 8][4];
+
+template <bool kFloat16, class RowOf>
+__device__ __forceinline__ void multiply_columns(const OperandTile& rows, const OperandTile& basis,
+                                                 const RowOf& row_of, ColumnProducts& sums) {
+  const ProductThread thread;
+  std::uint32_t left[kWarpColumns / 16];
+  std::uint32_t right[kWarpRows / 16];
+#pragma unroll
+  for (int m = 0; m < kWarpColumns / 16; ++m) {
+    left[m] = left_address(basis, thread.first_column + 16 * m);
+  }
+#pragma unroll
+  for (int n = 0; n < kWarpRows / 16; ++n) right[n] = right_address(rows, row_of, 2 * n);
+  multiply<kFloat16>(left, right, sums);
 }
 
 }  // namespace openvc::cuda::device

@@ -22,6 +22,14 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;  // dynamic
 };
 
+/// Lets a kernel have more dynamic shared memory on the current device than every kernel may.
+template <class... Parameters>
+void reserve_shared_memory(void (*kernel)(Parameters...), std::size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "reserving shared memory of a kernel");
+}
+
 /// Queues a kernel on the current device.
 template <class... Parameters>
 void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, LaunchOrder order,

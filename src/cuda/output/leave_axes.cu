@@ -14,20 +14,15 @@
 #include "numerics/half.hpp"
 #include "schedule/mask.hpp"
 
-// A warp takes 16 rows of the output, multiplies them by the basis of their head, which waits in
-// shared memory, and writes them back: rows belong to one warp, so this works in place. The next 16
-// rows are on their way meanwhile. Elements of the basis are numbers of both output types; sums are
-// binary32.
+// A block takes tiles of the output, multiplies them by the basis of their head, which waits in
+// shared memory, and writes them back: rows of a tile are read before any of them is written, so
+// this works in place. The next tile is on its way meanwhile. Elements of the basis are numbers of
+// both output types; sums are binary32.
 namespace openvc::cuda::output {
 namespace {
 
-using device::kThreadUnits;
-using device::RowPart;
-
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * device::kWarpLanes;
-constexpr int kRowsPerWarp = 16;
-constexpr int kRowsPerStep = kWarps * kRowsPerWarp;
+constexpr int kThreads = device::kProductThreads;
+constexpr int kTileRows = device::kProductRows;
 constexpr int kDim = numerics::kHeadDim;
 constexpr int kBlocksPerSm = 2;
 /// More blocks than run at once, so that those that begin late have little left to do.
@@ -45,50 +40,36 @@ struct Arguments {
   int blocks_per_head;
 };
 
-/// A thread's two rows of the 16 of a warp.
-struct RowPair {
-  std::uint16_t* rows[2];
-  bool exists[2];
+/// Rows of a head. Rows without keys are zero and stay it.
+struct HeadRows {
+  const schedule::Problem& problem;
+  std::uint16_t* data;
+  std::int64_t stride;
 
-  __device__ RowPair(const Arguments& a, std::uint16_t* head, std::int64_t first) {
-    const device::QuadLane lane;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t row = first + lane.group + 8 * half;
-      rows[half] = head + row * a.row_stride;
-      // Rows without keys are zero and stay it.
-      exists[half] = row < a.problem.queries && schedule::visible_keys(a.problem, row) > 0;
-    }
+  [[nodiscard]] __device__ __forceinline__ bool exists(std::int64_t row) const {
+    return row < problem.queries && schedule::visible_keys(problem, row) > 0;
   }
+  [[nodiscard]] __device__ __forceinline__ std::uint16_t* row(std::int64_t row) const {
+    return data + row * stride;
+  }
+};
+
+struct Storage {
+  device::OperandTile basis;
+  device::OperandTile rows[2];
+  float means[kDim];
 };
 
 /// kAligned: rows start at multiples of 16 bytes.
 template <bool kAligned>
-__device__ __forceinline__ void load_rows(const RowPair& pair, RowPart (&parts)[2]) {
-  const device::QuadLane lane;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < kThreadUnits; ++i) {
-      const std::uint16_t* source =
-          pair.rows[half] + (device::kQuadLanes * i + lane.quad) * device::kUnitElements;
-      std::uint32_t(&words)[4] = parts[half][i];
-      if constexpr (kAligned) {
-        const uint4 unit = ptx::ld_global_v4(source, pair.exists[half]);
-        words[0] = unit.x;
-        words[1] = unit.y;
-        words[2] = unit.z;
-        words[3] = unit.w;
-      } else {
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          words[w] = pair.exists[half]
-                         ? source[2 * w] | static_cast<std::uint32_t>(source[2 * w + 1]) << 16
-                         : 0u;
-        }
-      }
-    }
-  }
+__device__ __forceinline__ void start_tile(const HeadRows& head, std::int64_t first,
+                                           device::OperandTile& tile) {
+  device::start_rows<kAligned>(
+      [&](int i) -> device::RowSource {
+        const bool exists = head.exists(first + i);
+        return {head.row(exists ? first + i : 0), exists};
+      },
+      tile);
 }
 
 template <bool kAligned>
@@ -104,27 +85,33 @@ __device__ __forceinline__ void store_unit(std::uint16_t* target, const std::uin
   }
 }
 
-/// The rows of a warp, in channels and with the means of V.
+/// The rows of a tile, in channels and with the means of V.
 template <bool kFloat16, bool kAligned>
-__device__ __forceinline__ void write_rows(const RowPair& pair, const RowPart (&parts)[2],
-                                           const device::BasisTile& basis, const float* means) {
-  const device::QuadLane lane;
-#pragma unroll 1
-  for (int first = 0; first < kDim; first += device::kColumnsAtOnce) {
-    float sums[4][4] = {};
-    device::multiply_rows<kFloat16>(parts, basis, first, sums);
-    const int channel = first + lane.quad * device::kUnitElements;
+__device__ __forceinline__ void write_tile(const HeadRows& head, std::int64_t first,
+                                           const Storage& shared, const device::OperandTile& tile) {
+  const device::ProductThread thread;
+  device::RowProducts sums = {};
+  device::multiply_rows<kFloat16>(tile, shared.basis, sums);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+  for (int g = 0; g < device::kColumnGroups; ++g) {
+    const int channel =
+        thread.first_column + device::kGroupColumns * g + thread.quad * device::kUnitElements;
+    float means[device::kUnitElements];
+#pragma unroll
+    for (int c = 0; c < device::kUnitElements; ++c) means[c] = shared.means[channel + c];
+#pragma unroll
+    for (int i = 0; i < device::kWarpRows / 8; ++i) {
+      const std::int64_t row = first + thread.first_row + thread.group + 8 * i;
       std::uint32_t words[4];
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const float low = sums[n][2 * half] + means[channel + 2 * n];
-        const float high = sums[n][2 * half + 1] + means[channel + 2 * n + 1];
+        const float(&pair)[4] = sums[i / 2][4 * g + n];
+        const float low = pair[i % 2 * 2] + means[2 * n];
+        const float high = pair[i % 2 * 2 + 1] + means[2 * n + 1];
         words[n] = kFloat16 ? ptx::cvt_rn_satfinite_f16x2(low, high)
                             : ptx::cvt_rn_satfinite_bf16x2(low, high);
       }
-      if (pair.exists[half]) store_unit<kAligned>(pair.rows[half] + channel, words);
+      if (head.exists(row)) store_unit<kAligned>(head.row(row) + channel, words);
     }
   }
 }
@@ -139,33 +126,31 @@ struct BasisFormat {
   }
 };
 
-/// Grid (heads * blocks_per_head), kThreads threads.
+/// Grid (heads * blocks_per_head), kThreads threads, sizeof(Storage) bytes of shared memory.
 template <bool kFloat16, bool kAligned>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     leave_axes_kernel(const __grid_constant__ Arguments a) {
-  __shared__ device::BasisTile basis;
-  __shared__ float means[kDim];
+  extern __shared__ __align__(256) unsigned char memory[];
+  auto& shared = *reinterpret_cast<Storage*>(memory);
   const std::int64_t bh = blockIdx.x / static_cast<unsigned>(a.blocks_per_head);
-  const auto block = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.blocks_per_head));
-  const auto thread = static_cast<int>(threadIdx.x);
-  std::uint16_t* head =
-      a.output + bh / a.problem.heads * a.batch_stride + bh % a.problem.heads * a.head_stride;
+  const HeadRows head{
+      a.problem,
+      a.output + bh / a.problem.heads * a.batch_stride + bh % a.problem.heads * a.head_stride,
+      a.row_stride};
+  const std::int64_t stride = std::int64_t{a.blocks_per_head} * kTileRows;
+  std::int64_t first =
+      blockIdx.x % static_cast<unsigned>(a.blocks_per_head) * std::int64_t{kTileRows};
   ptx::griddepcontrol_wait();
   if (!a.head_rules[bh].values_on_axes()) return;
-  const std::int64_t stride = std::int64_t{a.blocks_per_head} * kRowsPerStep;
-  std::int64_t first =
-      std::int64_t{block} * kRowsPerStep + thread / device::kWarpLanes * kRowsPerWarp;
-  RowPart parts[2];
-  load_rows<kAligned>(RowPair(a, head, first), parts);
-  device::load_basis(a.value_bases + bh * kDim * kDim, basis, BasisFormat<kFloat16>{});
-  if (thread < kDim) means[thread] = a.value_means[bh * kDim + thread];
-  __syncthreads();
-  while (first < a.problem.queries) {
-    RowPart next_parts[2];
-    load_rows<kAligned>(RowPair(a, head, first + stride), next_parts);
-    write_rows<kFloat16, kAligned>(RowPair(a, head, first), parts, basis, means);
-    device::move_rows(next_parts, parts);
-    first += stride;
+  start_tile<kAligned>(head, first, shared.rows[0]);
+  device::load_basis(a.value_bases + bh * kDim * kDim, shared.basis, BasisFormat<kFloat16>{});
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread < kDim) shared.means[thread] = a.value_means[bh * kDim + thread];
+  for (int buffer = 0; first < a.problem.queries; first += stride, buffer ^= 1) {
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // the tile is here, and the other one is done with
+    start_tile<kAligned>(head, first + stride, shared.rows[buffer ^ 1]);
+    write_tile<kFloat16, kAligned>(head, first, shared, shared.rows[buffer]);
   }
 }
 
@@ -200,14 +185,17 @@ void leave_axes(const schedule::PreparedView& inputs, const MutableTensorView& o
   a.row_stride = out.shape[kSequence] > 1 ? out.strides[kSequence] : 0;
   a.head_stride = out.shape[kHead] > 1 ? out.strides[kHead] : 0;
   const std::int64_t heads = a.problem.batch_heads();
-  const std::int64_t tiles = numerics::ceil_div(a.problem.queries, kRowsPerStep);
+  const std::int64_t tiles = numerics::ceil_div(a.problem.queries, kTileRows);
   const std::int64_t share =
       numerics::ceil_div(std::int64_t{kBlockRounds} * kBlocksPerSm * device.multiprocessors, heads);
   a.blocks_per_head = static_cast<int>(tiles < share ? tiles : share);
 
   const DeviceGuard guard(device.ordinal);
-  launch_kernel(choose_kernel(out.type, rows_are_aligned(a)), heads * a.blocks_per_head, kThreads,
-                LaunchOrder::overlaps_previous, static_cast<cudaStream_t>(stream), a);
+  const Kernel kernel = choose_kernel(out.type, rows_are_aligned(a));
+  reserve_shared_memory(kernel, sizeof(Storage));
+  const LaunchShape shape{heads * a.blocks_per_head, kThreads, sizeof(Storage)};
+  launch_kernel(kernel, shape, LaunchOrder::overlaps_previous, static_cast<cudaStream_t>(stream),
+                a);
 }
 
 }  // namespace openvc::cuda::output

@@ -29,11 +29,9 @@ struct BlockTeam {
 #endif
   }
 
-  /// Copies the moments, of which memory holds the products on and above the diagonal.
   [[nodiscard]] __host__ __device__ __forceinline__ const numerics::Moments& fetch(
       const numerics::Moments& moments) const {
 #if defined(__CUDA_ARCH__)
-    constexpr int kDim = numerics::kHeadDim;
     static_assert(sizeof(moments) % sizeof(uint4) == 0);
     const auto* source = reinterpret_cast<const uint4*>(&moments);
     auto* target = reinterpret_cast<uint4*>(near);
@@ -42,13 +40,6 @@ struct BlockTeam {
 #pragma unroll 8
     for (int i = static_cast<int>(threadIdx.x); i < kUnits; i += kAxesThreads) {
       target[i] = source[i];
-    }
-    __syncthreads();
-    // Along the diagonals, which keeps both accesses of a warp in banks of their own.
-    for (int i = static_cast<int>(threadIdx.x); i < kDim * kDim; i += kAxesThreads) {
-      const int column = i % kDim;
-      const int row = (column + i / kDim) % kDim;
-      if (row > column) near->gram[row * kDim + column] = near->gram[column * kDim + row];
     }
     __syncthreads();
     return *near;

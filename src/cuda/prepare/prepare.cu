@@ -80,29 +80,31 @@ template <ElementType kType, bool kAligned>
 void launch_axes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const std::int64_t parts = heads * kSampledTensors * kSampleParts;
-  constexpr std::size_t kMemory = sizeof(FindAxesStorage);
-  check(cudaFuncSetAttribute(find_axes, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(kMemory)),
-        "reserving shared memory for the principal axes");
+  reserve_shared_memory(find_axes, sizeof(FindAxesStorage));
   launch_kernel(find_sample_ranges<kType, kAligned>, parts, kTileThreads, LaunchOrder::after_stream,
                 stream, a);
   launch_kernel(sum_sample_moments<kType, kAligned>, parts, kTileThreads,
                 LaunchOrder::overlaps_previous, stream, a);
-  launch_kernel(find_axes, LaunchShape{heads * kHeadParts, kAxesThreads, kMemory},
+  launch_kernel(find_axes, LaunchShape{heads * kHeadParts, kAxesThreads, sizeof(FindAxesStorage)},
                 LaunchOrder::overlaps_previous, stream, a);
 }
 
+/// The second pass of a call in which heads may be on axes.
 template <ElementType kType, bool kAligned>
-void launch_quantize_on_axes(const Arguments& a, cudaStream_t stream) {
-  const std::int64_t tiles = a.problem.batch_heads() * (2 * a.workspace_layout.key_tiles +
-                                                        a.block_layout.query_rows / kTileRows);
+void launch_quantize_with_axes(const Arguments& a, cudaStream_t stream) {
+  const std::int64_t tiles = a.problem.batch_heads() * tiles_per_head(a);
+  const std::int64_t off_axes = std::int64_t{kOffAxesBlocksPerSm} * a.multiprocessors;
+  launch_kernel(quantize_off_axes<kType, kAligned>, tiles < off_axes ? tiles : off_axes,
+                kTileThreads, LaunchOrder::overlaps_previous, stream, a);
   if constexpr (kType == ElementType::float32) {
     launch_kernel(quantize_wide_on_axes, tiles, kTileThreads, LaunchOrder::overlaps_previous,
                   stream, a);
   } else {
     const std::int64_t room = std::int64_t{kOnAxesBlocksPerSm} * a.multiprocessors;
-    launch_kernel(quantize_on_axes<kType, kAligned>, tiles < room ? tiles : room, kTileThreads,
-                  LaunchOrder::overlaps_previous, stream, a);
+    reserve_shared_memory(quantize_on_axes<kType, kAligned>, sizeof(OnAxesStorage));
+    const LaunchShape shape{tiles < room ? tiles : room, kTileThreads, sizeof(OnAxesStorage)};
+    launch_kernel(quantize_on_axes<kType, kAligned>, shape, LaunchOrder::overlaps_previous, stream,
+                  a);
   }
 }
 
@@ -124,11 +126,11 @@ void launch_passes(const Arguments& a, cudaStream_t stream) {
   if (tiles.with_any_axes()) {
     launch_kernel(write_basis<kType>, heads * kHeadParts * kBasisBlocks, kBasisThreads,
                   LaunchOrder::overlaps_previous, stream, a);
+    launch_quantize_with_axes<kType, kAligned>(a, stream);
+  } else {
+    launch_kernel(quantize_inputs<kType, kAligned>, heads * tiles_per_head(a), kTileThreads,
+                  LaunchOrder::overlaps_previous, stream, a);
   }
-  launch_kernel(quantize_inputs<kType, kAligned>,
-                heads * (2 * tiles.key_tiles + a.block_layout.query_rows / kTileRows), kTileThreads,
-                LaunchOrder::overlaps_previous, stream, a);
-  if (tiles.with_any_axes()) launch_quantize_on_axes<kType, kAligned>(a, stream);
 }
 
 template <ElementType kType, bool kAligned>

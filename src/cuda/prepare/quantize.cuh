@@ -170,10 +170,6 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
                        rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile_index),
                        kQuery ? a.query_row(bh, first) : a.key_row(bh, first)};
   const bool with_shifts = kQuery && a.with_log_sum_exp;
-  if (a.workspace_layout.with_axes) {
-    wait();
-    if (plan.scores.axes != 0 && !with_shifts) return;  // left to quantize_on_axes()
-  }
   const TileThread thread;
   RawTile<kType> raw;
 #pragma unroll
@@ -190,7 +186,7 @@ __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t
   if (!kQuery || a.with_log_sum_exp) load_table(plan.key_means, thread.chunk, means);
   if (with_shifts) {
     write_shifts<kType>(tile, raw, means, plan, a.softmax_scale, a.smoothing_shifts(bh, first));
-    if (plan.scores.axes != 0) return;
+    if (plan.scores.axes != 0) return;  // the codes are left to quantize_on_axes()
   }
   if (rotated) {
     write_score_codes<kType, kQuery, true>(tile, raw, means, multiplier);
@@ -210,10 +206,6 @@ __device__ __forceinline__ void quantize_values(const Arguments& a, std::int64_t
   const std::int64_t first = tile * kTileRows;
   const int count = rows_in_tile(a.problem.keys, tile);
   const std::byte* rows = a.v.head(bh, a.problem.heads) + first * a.v.row_stride;
-  if (a.workspace_layout.with_value_axes) {
-    wait();
-    if (a.plan(bh).values_on_axes != 0) return;  // left to quantize_on_axes()
-  }
   float* energies = a.problem.repair_rows > 0 ? a.energies(bh) + first : nullptr;
   write_value_tile<kType, kAligned, ValueContent::codes>(
       [&](int row) { return rows + row * a.v.row_stride; }, count, count, wait, a.plan(bh),

@@ -20,60 +20,35 @@
 // order of the hardware: bytes differ from those of the CPU, which sums in the order of the
 // channels, only where a product lies within the rounding of its sum from a tie of E4M3.
 //
-// A block stays, so that a basis is loaded once for many tiles, and a warp's rows of the next tile
-// are on their way while it works on others. A thread gets eight neighbouring columns of a row, or
-// of V four neighbouring slots of an axis, and writes their codes as they are.
+// A block stays, so that a basis is loaded once for many tiles, and the next tile is on its way to
+// shared memory while it works on another. A thread gets eight neighbouring columns of a row, or of
+// V eight neighbouring slots of an axis, and writes their codes as they are.
 namespace openvc::cuda::prepare {
 
-/// Rows of a tile that are a warp's: a group of the key permutation.
-inline constexpr int kWarpRows = kTileRows / kTileWarps;
-static_assert(kWarpRows == 16 && kWarpRows == numerics::kKeyGroup);
-/// Axes that a warp computes at a time.
-inline constexpr int kAxesAtOnce = 16;
+static_assert(device::kProductRows == kTileRows && device::kProductThreads == kTileThreads);
+static_assert(device::kUnitElements == kChunkChannels);
 
 struct OnAxesStorage {
-  device::BasisTile basis;
+  device::OperandTile basis;
+  device::OperandTile rows[2];
   float offsets[numerics::kHeadDim];  // the means that are removed, times the basis
 };
 
-/// A thread's two rows of those that a warp multiplies.
-struct RowSource {
-  const std::byte* rows[2];
-  bool present[2];
-};
-
-__device__ __forceinline__ RowSource row_source(const Arguments& a, const AxesTile& at) {
-  const device::QuadLane lane;
+template <bool kAligned>
+__device__ __forceinline__ void start_tile(const Arguments& a, const AxesTile& at,
+                                           device::OperandTile& tile) {
   const bool is_query = at.tensor == Tensor::query;
   const Source& tensor = is_query ? a.q : (at.tensor == Tensor::key ? a.k : a.v);
   const std::byte* first =
       tensor.head(at.bh, a.problem.heads) + at.tile * kTileRows * tensor.row_stride;
   const int count = rows_in_tile(is_query ? a.problem.queries : a.problem.keys, at.tile);
-  RowSource source;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    int row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows + lane.group + 8 * half;
-    source.present[half] = row < count || at.tensor == Tensor::key;
-    if (at.tensor == Tensor::key) row = source_row<false>(row, count);
-    source.rows[half] = first + row * tensor.row_stride;
-  }
-  return source;
-}
-
-template <ElementType kType, bool kAligned>
-__device__ __forceinline__ void load_rows(const RowSource& source, device::RowPart (&parts)[2]) {
-  static_assert(kChunkChannels == device::kUnitElements);
-  const device::QuadLane lane;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < device::kThreadUnits; ++i) {
-      const RawChunk<kType> chunk = load_chunk<kType, kAligned>(
-          source.rows[half], device::kQuadLanes * i + lane.quad, source.present[half]);
-#pragma unroll
-      for (int w = 0; w < RawChunk<kType>::kWords; ++w) parts[half][i][w] = chunk.words[w];
-    }
-  }
+  device::start_rows<kAligned>(
+      [&](int row) -> device::RowSource {
+        if (at.tensor == Tensor::key) row = source_row<false>(row, count);
+        const bool exists = row < count;
+        return {first + (exists ? row : 0) * tensor.row_stride, exists};
+      },
+      tile);
 }
 
 /// What rounding to codes left of eight elements, and their values, scaled for residual columns.
@@ -106,43 +81,42 @@ struct AxesScale {
   int steps;  // of residual columns
 };
 
-/// A warp's rows of a tile of Q or K.
+/// Codes and residual columns of a tile of Q or K.
 template <ElementType kType, bool kQuery>
-__device__ __forceinline__ void write_score_rows(const Arguments& a, const AxesTile& at,
-                                                 const device::RowPart (&parts)[2],
+__device__ __forceinline__ void write_score_tile(const Arguments& a, const AxesTile& at,
                                                  const AxesScale& scale,
+                                                 const device::OperandTile& rows,
                                                  const OnAxesStorage& shared) {
   constexpr int kStepChannels = numerics::kResidualChannelsPerStep;
-  static_assert(device::kColumnsAtOnce == 2 * kStepChannels);
-  const device::QuadLane lane;
-  const std::int64_t row =
-      at.tile * kTileRows + threadIdx.x / kWarp * kWarpRows + lane.group;  // and 8 further
+  const device::ProductThread thread;
+  device::RowProducts sums = {};
+  device::multiply_rows<kType == ElementType::float16>(rows, shared.basis, sums);
+  const std::int64_t row = at.tile * kTileRows + thread.first_row + thread.group;
   std::byte* codes = kQuery ? a.query_row(at.bh, row) : a.key_row(at.bh, row);
-  const int half_unit = lane.quad % 2 * kChunkChannels;  // of the channels of a step
-#pragma unroll 1
-  for (int first = 0; first < numerics::kHeadDim; first += device::kColumnsAtOnce) {
-    float sums[4][4] = {};
-    device::multiply_rows<kType == ElementType::float16>(parts, shared.basis, first, sums);
-    const int column = first + lane.quad * kChunkChannels;
+#pragma unroll
+  for (int g = 0; g < device::kColumnGroups; ++g) {
+    const int column =
+        thread.first_column + device::kGroupColumns * g + thread.quad * kChunkChannels;
     const int step = column / kStepChannels;
     std::byte* columns = nullptr;
     if (step < scale.steps) {
-      columns = kQuery ? a.query_columns(step, at.bh, row) : a.key_columns(step, at.bh, row);
+      columns = (kQuery ? a.query_columns(step, at.bh, row) : a.key_columns(step, at.bh, row)) +
+                column % kStepChannels;
     }
     Chunk offsets = {};
     if constexpr (!kQuery) load_table(shared.offsets, column / kChunkChannels, offsets);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < device::kWarpRows / 8; ++i) {
       Chunk x;
 #pragma unroll
       for (int c = 0; c < kChunkChannels; ++c) {
-        x[c] = (sums[c / 2][2 * half + c % 2] - offsets[c]) * scale.multiplier;
+        x[c] = (sums[i / 2][4 * g + c / 2][i % 2 * 2 + c % 2] - offsets[c]) * scale.multiplier;
       }
       const uint2 unit = encode_chunk(x);
-      *reinterpret_cast<uint2*>(codes + 8 * half * numerics::kHeadDim + column) = unit;
+      *reinterpret_cast<uint2*>(codes + 8 * i * numerics::kHeadDim + column) = unit;
       if (columns == nullptr) continue;
       const ResidualUnit residuals(x, unit);
-      std::byte* target = columns + 8 * half * numerics::kColumnsPerStep + half_unit;
+      std::byte* target = columns + 8 * i * numerics::kColumnsPerStep;
       constexpr int kLow = kQuery ? numerics::query_low_column(0) : numerics::key_low_column(0);
       constexpr int kHigh = kQuery ? numerics::query_high_column(0) : numerics::key_high_column(0);
       *reinterpret_cast<uint2*>(target + kLow) = residuals.low;
@@ -151,49 +125,59 @@ __device__ __forceinline__ void write_score_rows(const Arguments& a, const AxesT
   }
 }
 
-/// A warp's keys of a tile of V: codes of all axes, residual columns of the strongest; the last
-/// warp's lanes write the rows of ones.
+/// A tile of V: codes of all axes, residual columns of the strongest, rows of ones.
 template <ElementType kType>
-__device__ __forceinline__ void write_value_rows(const Arguments& a, const AxesTile& at,
-                                                 const device::RowPart (&parts)[2],
-                                                 float multiplier, const OnAxesStorage& shared) {
-  const device::QuadLane lane;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+__device__ __forceinline__ void write_value_tile(const Arguments& a, const AxesTile& at,
+                                                 float multiplier, const device::OperandTile& rows,
+                                                 const OnAxesStorage& shared) {
+  const device::ProductThread thread;
+  device::ColumnProducts sums = {};
+  device::multiply_columns<kType == ElementType::float16>(
+      rows, shared.basis,
+      [&](int n, int index) {
+        return thread.first_row + numerics::key_of_slot(device::dealt_row(n, index));
+      },
+      sums);
   const int count = rows_in_tile(a.problem.keys, at.tile);
-  const int slot = warp * kWarpRows + lane.quad * kWordSlots;
-  std::uint32_t present = 0;  // 0xFF in the bytes of keys that exist
+  constexpr int kWords = kChunkChannels / kWordSlots;
+  const int first_slot = thread.first_row + thread.quad * kChunkChannels;
+  std::uint32_t present[kWords] = {};  // 0xFF in the bytes of keys that exist
 #pragma unroll
-  for (int i = 0; i < kWordSlots; ++i) {
-    if (numerics::key_of_slot(slot + i) < count) present |= 0xFFu << (8 * i);
+  for (int i = 0; i < kChunkChannels; ++i) {
+    if (numerics::key_of_slot(first_slot + i) < count)
+      present[i / kWordSlots] |= 0xFFu << (i % 4 * 8);
   }
   std::byte* block = a.value_block(at.bh, at.tile);
-  const auto store = [&](int row, std::uint32_t word) {
-    *reinterpret_cast<std::uint32_t*>(block + row * numerics::kKeyBlock + slot) = word & present;
+  const auto store = [&](int row, const std::uint32_t(&words)[kWords]) {
+    *reinterpret_cast<uint2*>(block + row * numerics::kKeyBlock + first_slot) =
+        make_uint2(words[0] & present[0], words[1] & present[1]);
   };
-#pragma unroll 1
-  for (int first = 0; first < numerics::kHeadDim; first += kAxesAtOnce) {
-    float sums[2][4] = {};
-    device::multiply_columns<kType == ElementType::float16>(shared.basis, first, parts, sums);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int axis = first + 8 * half + lane.group;
-      const float offset = shared.offsets[axis];
-      float coordinates[kWordSlots];
+  for (int i = 0; i < device::kWarpColumns / 8; ++i) {
+    const int axis = thread.first_column + 8 * i + thread.group;
+    const float offset = shared.offsets[axis];
+    float coordinates[kWords][kWordSlots];
+    std::uint32_t words[kWords];
 #pragma unroll
-      for (int i = 0; i < kWordSlots; ++i) {
-        coordinates[i] = (sums[i / 2][2 * half + i % 2] - offset) * multiplier;
-      }
-      const std::uint32_t codes = encode_word(coordinates);
-      store(axis, codes);
-      if (axis >= numerics::kValueColumns) continue;
-      subtract_codes(coordinates, codes);
-      store(numerics::kHeadDim + axis, encode_word(coordinates));
+    for (int c = 0; c < kChunkChannels; ++c) {
+      const float x = sums[i / 2][c / 2][i % 2 * 2 + c % 2];
+      coordinates[c / kWordSlots][c % kWordSlots] = (x - offset) * multiplier;
     }
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) words[w] = encode_word(coordinates[w]);
+    store(axis, words);
+    static_assert(numerics::kValueColumns <= 8, "axes of the first block of rows");
+    if (i > 0 || axis >= numerics::kValueColumns) continue;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      subtract_codes(coordinates[w], words[w]);
+      words[w] = encode_word(coordinates[w]);
+    }
+    store(numerics::kHeadDim + axis, words);
   }
-  if (warp != kTileWarps - 1) return;
   auto* ones = reinterpret_cast<uint4*>(block + a.block_layout.ones_row() * numerics::kKeyBlock);
   const int units = a.block_layout.format.ones_rows * kChannelUnits;
-  for (int i = static_cast<int>(threadIdx.x) % kWarp; i < units; i += kWarp) {
+  for (int i = static_cast<int>(threadIdx.x); i < units; i += kTileThreads) {
     ones[i] = ones_unit(i % kChannelUnits, count);
   }
 }
@@ -202,7 +186,6 @@ __device__ __forceinline__ void write_value_rows(const Arguments& a, const AxesT
 template <ElementType kType>
 __device__ __forceinline__ void load_basis(const Arguments& a, std::int64_t bh, HeadPart part,
                                            OnAxesStorage& shared) {
-  __syncthreads();  // behind those who still multiply by the one before
   device::load_basis(a.basis<std::uint16_t>(part, bh), shared.basis,
                      [](std::uint32_t pair) { return pair; });
   __syncthreads();
@@ -233,24 +216,30 @@ __device__ __forceinline__ AxesScale axes_scale(const numerics::HeadPlan& plan, 
           plan.scores.extra_steps};
 }
 
-/// Two blocks a multiprocessor: a thread holds the rows that it multiplies and the next ones.
 inline constexpr int kOnAxesBlocksPerSm = 2;
 
-/// Any number of blocks.
+/// Any number of blocks, sizeof(OnAxesStorage) bytes of shared memory.
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads, kOnAxesBlocksPerSm)
     quantize_on_axes(const __grid_constant__ Arguments a) {
-  __shared__ OnAxesStorage shared;
+  extern __shared__ __align__(256) unsigned char on_axes_memory[];
+  auto& shared = *reinterpret_cast<OnAxesStorage*>(on_axes_memory);
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   AxesTiles tiles(a);
   if (tiles.count() == 0) return;
-  device::RowPart parts[2];
-  load_rows<kType, kAligned>(row_source(a, tiles.current()), parts);
+  start_tile<kAligned>(a, tiles.current(), shared.rows[0]);
   AxesScale scale{};
   AxesTile last{.bh = -1};
-  for (std::int64_t left = tiles.count(); left > 0; --left) {
+  for (std::int64_t i = 0; i < tiles.count(); ++i) {
     const AxesTile at = tiles.current();
+    const device::OperandTile& rows = shared.rows[i % 2];
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // the tile is here, and what is in the other place is done with
+    if (i + 1 < tiles.count()) {
+      tiles.advance();
+      start_tile<kAligned>(a, tiles.current(), shared.rows[(i + 1) % 2]);
+    }
     if (at.bh != last.bh || at.tensor != last.tensor) {
       if (at.bh != last.bh || part_of(at.tensor) != part_of(last.tensor)) {
         load_basis<kType>(a, at.bh, part_of(at.tensor), shared);
@@ -258,21 +247,17 @@ __global__ void __launch_bounds__(kTileThreads, kOnAxesBlocksPerSm)
       scale = axes_scale(a.plan(at.bh), at.tensor);
       last = at;
     }
-    if (left > 1) tiles.advance();
-    device::RowPart next_parts[2];
-    load_rows<kType, kAligned>(row_source(a, tiles.current()), next_parts);
     switch (at.tensor) {
       case Tensor::query:
-        write_score_rows<kType, true>(a, at, parts, scale, shared);
+        write_score_tile<kType, true>(a, at, scale, rows, shared);
         break;
       case Tensor::key:
-        write_score_rows<kType, false>(a, at, parts, scale, shared);
+        write_score_tile<kType, false>(a, at, scale, rows, shared);
         break;
       case Tensor::value:
-        write_value_rows<kType>(a, at, parts, scale.multiplier, shared);
+        write_value_tile<kType>(a, at, scale.multiplier, rows, shared);
         break;
     }
-    device::move_rows(next_parts, parts);
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-// PTX ISA 9.0, 9.7.9.8, ld (PTX 1.0).
+// PTX ISA 9.0, 9.7.9.8, ld (PTX 1.0), and 9.7.9.25.3, cp.async.
 namespace openvc::cuda::ptx {
 
 /// ld.global.v4 under a predicate: zero, without an access, unless `present`. 16-byte aligned.
@@ -27,6 +27,26 @@ __device__ __forceinline__ uint4 ld_global_v4(const void* address, bool present)
       : "l"(address), "r"(static_cast<std::uint32_t>(present))
       : "memory");
   return quad;
+}
+
+/// cp.async.cg (PTX 7.0, sm_80): 16 bytes from global to shared memory, past L1; zeros, without a
+/// read, unless `present`. Both addresses are 16-byte aligned.
+__device__ __forceinline__ void cp_async_16(std::uint32_t destination, const void* source,
+                                            bool present) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
+               "r"(present ? 16u : 0u)
+               : "memory");
+}
+
+/// Ends a group of the thread's copies.
+__device__ __forceinline__ void cp_async_commit_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Waits for all groups of the thread but the last kPending.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 /// Makes the compiler compute an address here, not where it is used.

@@ -37,10 +37,11 @@ __device__ __forceinline__ void mma_m16n8k32_s8(std::int32_t (&d)[4], const std:
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// ldmatrix.x4.trans (PTX 6.5, sm_75): four 8 x 8 matrices of 16-bit elements, transposed. The rows
-/// of matrix i start at the addresses of lanes 8 i .. 8 i + 7.
-__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&d)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+/// ldmatrix.x4 (PTX 6.5, sm_75): four 8 x 8 matrices of 16-bit elements from shared memory; the
+/// rows of matrix i start at the addresses of lanes 8 i .. 8 i + 7, multiples of 16 bytes. Lane l
+/// gets elements 2 (l % 4) and the next of row l / 4 of each.
+__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&d)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(address)
                : "memory");
