@@ -27,7 +27,7 @@ enum class Budget : std::uint8_t {
   NumericOptions options;
   switch (budget) {
     case Budget::fast:
-      options.score_error_target = 0.6f;
+      options.score_error_target = 1.0f;
       break;
     case Budget::balanced:
       break;
