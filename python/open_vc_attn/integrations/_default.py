@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._policy import Policy
@@ -80,28 +81,46 @@ def _write_report() -> None:
             print(title, switch.report(), sep="\n", file=sys.stderr, flush=True)
 
 
+def configure(policy: Any, numerics: Any, source: str) -> None:
+    """Sets up the default switch from the configuration of a framework instead of the environment.
+
+    Args:
+        policy, numerics: what the two variables hold, as objects; None for what they do hold.
+        source: of them, for messages.
+
+    Raises:
+        TypeError, ValueError: one is not understood.
+    """
+    switch = default_switch()
+    if numerics is not None:
+        switch.options = _named(source, _options, numerics)
+    if policy is not None:
+        switch.policy = _named(source, lambda x: Policy.from_json(json.dumps(x)), policy)
+
+
 def policy_of_environment() -> Policy:
     """The policy that the environment asks for."""
     text = os.environ.get(POLICY_VARIABLE, "")
-    try:
-        return Policy.from_json(text) if text else Policy()
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{POLICY_VARIABLE}: {error}") from None
+    return _named(POLICY_VARIABLE, Policy.from_json, text) if text else Policy()
 
 
 def options_of_environment() -> Options:
     """The numeric options that the environment asks for."""
     text = os.environ.get(NUMERICS_VARIABLE, "")
-    if not text:
-        return Options()
+    return _named(NUMERICS_VARIABLE, lambda x: _options(json.loads(x)), text) if text else Options()
+
+
+def _options(fields: Any) -> Options:
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"{type(fields).__name__}; expected a JSON object. Pass {{}} for defaults.")
+    numerics = {name: value for name, value in fields.items() if name != "budget"}
+    return Options(budget=fields.get("budget"), numerics=numerics or None).checked()
+
+
+def _named(source: str, read: Callable[[Any], Any], value: Any) -> Any:
+    """What `read` makes of a value; an error names where the value comes from."""
     try:
-        fields: Any = json.loads(text)
-        if not isinstance(fields, dict):
-            raise TypeError(
-                f"{type(fields).__name__}; expected a JSON object. Pass {{}} for defaults."
-            )
-        budget = fields.pop("budget", None)
-        return Options(budget=budget, numerics=fields or None).checked()
+        return read(value)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{NUMERICS_VARIABLE}: {error}") from None
+        raise kind(f"{source}: {error}") from None
