@@ -61,7 +61,7 @@ from ._framework import Framework
 
 __all__ = ["ADAPTERS", "Framework", "enable"]
 
-ADAPTERS: tuple[str, ...] = ("wan", "comfyui", "diffusers", "torch_sdpa")
+ADAPTERS: tuple[str, ...] = ("wan", "comfyui", "ltx", "diffusers", "torch_sdpa")
 """Adapters with targets, in the order in which enable() asks them."""
 
 _COMPILED = "_orig_mod"
