@@ -14,6 +14,7 @@ import diffusers.models.attention_dispatch as dispatcher
 from ._default import default_layer
 from ._dispatch import dispatch
 from ._enum import add_member
+from ._hunyuan_video15 import outer_product
 from ._modules import running_layer
 from ._native import sdpa
 
@@ -56,15 +57,14 @@ def backend(
     ordinal = None if counter is None else counter.next_number()
 
     def served_before() -> Any:
+        mask = outer_product(attn_mask) if _is_one_row(layer, attn_mask) else attn_mask
         if return_lse:
-            return _sdpa_like_dispatcher(
-                query, key, value, attn_mask, dropout_p, is_causal, scale, True
-            )
+            return _sdpa_like_dispatcher(query, key, value, mask, dropout_p, is_causal, scale, True)
         return dispatcher.dispatch_attention_fn(
             query,
             key,
             value,
-            attn_mask,
+            mask,
             dropout_p,
             is_causal,
             scale,
@@ -92,7 +92,7 @@ def backend(
 
 
 def native(
-    previous: Any,
+    layer: Any,
     q: Any,
     k: Any,
     v: Any,
@@ -104,13 +104,20 @@ def native(
     return_lse: bool = False,
 ) -> Any:
     """A call of a compiled function as the processor's backend before serves it."""
+    if _is_one_row(layer, mask):
+        mask = outer_product(mask)
     if return_lse:
         return sdpa(
             q, k, v, mask=mask, dropout=dropout, causal=causal, scale=scale, return_lse=True
         )
     return dispatcher.dispatch_attention_fn(
-        q, k, v, mask, dropout, causal, scale, backend=_served_before(previous)
+        q, k, v, mask, dropout, causal, scale, backend=_served_before(layer.previous)
     )
+
+
+def _is_one_row(layer: Any, mask: Any) -> bool:
+    """Whether _hunyuan_video15.py gave a mask of keys where diffusers makes one of pairs."""
+    return layer.first_row_decides and mask is not None and mask.dim() == 4 and mask.shape[2] == 1
 
 
 def _served_before(previous: Any) -> Any:

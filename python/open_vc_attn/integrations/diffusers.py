@@ -38,6 +38,7 @@ _OTHER_COMPONENTS = ("vae", "text_encoder", "image_encoder", "vocoder", "safety_
 """What their names say of components of a pipeline that are no denoisers."""
 # Outer products of key padding, made anew in every block.
 _OUTER_PRODUCT_MASKS = ("HunyuanVideo15Transformer3DModel",)
+_OUTER_PRODUCT_PROCESSOR = "HunyuanVideo15AttnProcessor2_0"
 
 
 def recognises(target: Any) -> bool:
@@ -163,13 +164,31 @@ def _switch_model(name: str, model: Any, switch: Switch) -> None:
         layer.counter = counter
         layer.first_row_decides = type(model).__name__ in _OUTER_PRODUCT_MASKS
         layer.previous = previous[id(processor)]
-        layer.native = functools.partial(_native, layer.previous)
+        layer.native = functools.partial(_native, layer)
+    if type(model).__name__ in _OUTER_PRODUCT_MASKS:
+        _pass_key_masks_on(modules, switch)
 
 
-def _native(previous: Any, *args: Any, **kwargs: Any) -> Any:
+def _pass_key_masks_on(modules: list[tuple[str, Any]], switch: Switch) -> None:
+    """Puts our processor in the place of the one that makes masks of pairs of tokens."""
+    from ._hunyuan_video15 import KeyMaskProcessor, KeyMasks
+
+    masks = KeyMasks()
+
+    def restore(module: Any, ours: Any) -> None:
+        if module.processor is ours:
+            module.processor = ours.original
+
+    for _, module in modules:
+        if type(module.processor).__name__ == _OUTER_PRODUCT_PROCESSOR:
+            module.processor = ours = KeyMaskProcessor(module.processor, masks)
+            switch.on_disable(functools.partial(restore, module, ours))
+
+
+def _native(layer: Any, *args: Any, **kwargs: Any) -> Any:
     from ._diffusers_backend import native
 
-    return native(previous, *args, **kwargs)
+    return native(layer, *args, **kwargs)
 
 
 def _set_backend(processor: Any, member: Any, switch: Switch) -> Any:
