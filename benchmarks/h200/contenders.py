@@ -141,15 +141,15 @@ class FlashAttention3(Contender):
     kind = "bf16"
 
     def version(self) -> str:
-        self._function()
+        self.function()
         return _distribution_version("fa3-fwd", "flash-attn-3")
 
     def set_up(self, inputs: Inputs) -> Call:
-        function = self._function()
+        function = self.function()
         return Call(lambda: function(*inputs.tensors, causal=inputs.causal), _first)
 
     @staticmethod
-    def _function() -> Any:
+    def function() -> Any:
         return _import_any("fa3_fwd_interface", "flash_attn_interface").flash_attn_func
 
 
@@ -162,7 +162,7 @@ class FlashAttention3Fp8(FlashAttention3):
     note = "inputs quantised before, one scale per head; BF16 output"
 
     def set_up(self, inputs: Inputs) -> Call:
-        function = self._function()
+        function = self.function()
         (q, q_scale), (k, k_scale), (v, v_scale) = (
             quantize(x, per_head=True) for x in inputs.tensors
         )
