@@ -49,7 +49,9 @@ OPENVC_HD constexpr bool hadamard_is_negative(int row, int column) {
 inline constexpr int kBasisFractionBits = 16;
 
 /// Q and K are multiplied by the same rounded matrix, so their products change by what its columns
-/// lack in orthogonality, some 2^-9 of a product with random signs: a tenth of what E4M3 does.
+/// lack in orthogonality, some 2^-9 of a product with random signs: a tenth of what E4M3 does. V
+/// comes back through what the rows lack, in the norm of its rows: channels that are hundreds of
+/// times weaker than others get a part of those.
 OPENVC_HD constexpr float round_basis(float x) {
   constexpr float kToGrid = 1.5f * exp2_int(kFloatMantissaBits - kBasisFractionBits);
   const float on_grid = (x + kToGrid) - kToGrid;

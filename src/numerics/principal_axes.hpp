@@ -308,8 +308,8 @@ template <class Team>
 /// Leaves `columns` axes (a multiple of those of a step) in storage.axes, [kDim][columns], and what
 /// they hold in `shares`. The strong ones are orthonormal but for rounding; weak ones, beyond
 /// binary32's precision of the whole, are less so, or zero where the moments have no more
-/// directions. A head with a constant tensor has no axes. All of a team pass `shares` that they
-/// share.
+/// directions, or where the strongest channels are copies of each other. A head with a constant
+/// tensor has no axes. All of a team pass `shares` that they share.
 template <int kDim, class Team>
 [[gnu::always_inline]] OPENVC_HD constexpr void principal_axes(
     const Team& team, const AxesTensorOf<kDim>& query, const AxesTensorOf<kDim>& key, int columns,

@@ -57,9 +57,9 @@ OPENVC_HD constexpr ChannelCode channel_code(float mean, float spread, bool fini
 }
 
 /// Prediction of V's rounding: an E4M3 number about the removed mean, but for the share of the
-/// energy that has residual columns.
+/// energy that has residual columns. That is a sum of rounded numbers and may exceed 1.
 OPENVC_HD inline Prediction predict_value_rounding(float inside) {
-  return {kContract.rounding_error * sqrtf(1.0f - inside), 0.0f};
+  return {kContract.rounding_error * sqrtf(inside < 1.0f ? 1.0f - inside : 0.0f), 0.0f};
 }
 
 /// norm^2 <= 2^this of every row of V less its means.

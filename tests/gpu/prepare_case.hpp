@@ -33,7 +33,18 @@ inline constexpr Layout kLayouts[] = {Layout::contiguous, Layout::fused_qkv, Lay
                                       Layout::one_token};
 
 /// What the elements are.
-enum class Family { normal, wide, outliers, offset, zeros, huge, tiny, constant, one_bad_head };
+enum class Family {
+  normal,
+  wide,
+  outliers,
+  offset,
+  zeros,
+  huge,
+  tiny,
+  constant,
+  one_bad_head,
+  some_on_axes,  // by head, where axes are wanted: of all, of V, of Q and K, of nothing
+};
 inline constexpr Family kFamilies[] = {Family::normal, Family::wide,     Family::outliers,
                                        Family::offset, Family::zeros,    Family::huge,
                                        Family::tiny,   Family::constant, Family::one_bad_head};
@@ -104,6 +115,12 @@ inline Shape make_strides(Layout layout, const Shape& shape) {
   return strides;
 }
 
+/// The family of a tensor of a head. Extreme tensors have no axes.
+inline Family family_of(Family family, std::int64_t head, bool is_value) {
+  if (family != Family::some_on_axes) return family;
+  return (is_value ? head / 2 : head) % 2 == 0 ? Family::outliers : Family::huge;
+}
+
 inline float family_value(Family family, Random& random, std::int64_t head, std::int64_t token,
                           std::int64_t channel) {
   const float x = random.normal();
@@ -129,6 +146,8 @@ inline float family_value(Family family, Random& random, std::int64_t head, std:
       if (head != 0 || channel != 5) return x;
       if (token == 0) return std::numeric_limits<float>::infinity();
       return token == 3 ? std::numeric_limits<float>::quiet_NaN() : x;
+    case Family::some_on_axes:
+      break;  // family_of() has replaced it
   }
   return x;
 }
@@ -157,12 +176,14 @@ struct CaseTensors {
   }
 
  private:
+  static constexpr std::uint64_t kValueTensor = 3;
+
   static TestTensor make(const PrepareCase& c, std::int64_t tokens, std::uint64_t which) {
     const Shape shape{c.batch, tokens, c.heads, numerics::kHeadDim};
     TestTensor tensor(c.type, shape, make_strides(c.layout, shape));
     Random random(10 * c.seed + which);
     return tensor.fill([&](auto, std::int64_t s, std::int64_t h, std::int64_t channel) {
-      return family_value(c.family, random, h, s, channel);
+      return family_value(family_of(c.family, h, which == kValueTensor), random, h, s, channel);
     });
   }
 };

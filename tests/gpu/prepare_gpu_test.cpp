@@ -208,6 +208,28 @@ TEST_F(PrepareGpu, ValuesOnAxes) {
   EXPECT_GT(on_axes, 30);
 }
 
+// More tiles than blocks that stay, of heads on axes beside heads that are not.
+TEST_F(PrepareGpu, SomeHeadsOnAxes) {
+  for (const ElementType type : {ElementType::bfloat16, ElementType::float16}) {
+    PrepareCase c;
+    c.type = type;
+    c.heads = 24;
+    c.queries = 4200;
+    c.keys = 4300;
+    c.family = Family::some_on_axes;
+    c.with_log_sum_exp = type == ElementType::float16;
+    c.shift = type == ElementType::float16 ? 2 : 0;
+    c.numerics.rotation = Choice::always;
+    c.numerics.value_axes = Choice::always;
+    std::int64_t head = 0;
+    for (const numerics::HeadPlan& plan : expect_equal(c)) {
+      EXPECT_EQ(plan.scores.axes != 0, head % 2 == 0) << head;
+      EXPECT_EQ(plan.values_on_axes != 0, head / 2 % 2 == 0) << head;
+      ++head;
+    }
+  }
+}
+
 TEST_F(PrepareGpu, PrincipalAxesOfLayouts) {
   for (const ElementType type : {ElementType::bfloat16, ElementType::float32}) {
     for (const Layout layout : kLayouts) {

@@ -11,7 +11,7 @@
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/load.cuh"
-#include "numerics/half.hpp"
+#include "cuda/ptx/shared_memory.cuh"
 #include "schedule/mask.hpp"
 
 // A block takes tiles of the output, multiplies them by the basis of their head, which waits in
@@ -130,8 +130,7 @@ struct BasisFormat {
 template <bool kFloat16, bool kAligned>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     leave_axes_kernel(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(256) unsigned char memory[];
-  auto& shared = *reinterpret_cast<Storage*>(memory);
+  auto& shared = ptx::dynamic_shared<Storage>();
   const std::int64_t bh = blockIdx.x / static_cast<unsigned>(a.blocks_per_head);
   const HeadRows head{
       a.problem,
@@ -149,7 +148,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   for (int buffer = 0; first < a.problem.queries; first += stride, buffer ^= 1) {
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile is here, and the other one is done with
-    start_tile<kAligned>(head, first + stride, shared.rows[buffer ^ 1]);
+    if (first + stride < a.problem.queries) {
+      start_tile<kAligned>(head, first + stride, shared.rows[buffer ^ 1]);
+    }
     write_tile<kFloat16, kAligned>(head, first, shared, shared.rows[buffer]);
   }
 }

@@ -9,6 +9,7 @@
 #include "cuda/prepare/register_columns.cuh"
 #include "cuda/prepare/sample.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "numerics/half.hpp"
 #include "numerics/orthogonal_basis.hpp"
 #include "numerics/principal_axes.hpp"
@@ -34,10 +35,9 @@ __device__ __forceinline__ numerics::AxesTensor axes_tensor(const Arguments& a, 
 /// shared memory.
 static __global__ void __launch_bounds__(kAxesThreads, 1)
     find_axes(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(16) unsigned char axes_memory[];
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
-  auto& shared = *reinterpret_cast<FindAxesStorage*>(axes_memory);
+  auto& shared = ptx::dynamic_shared<FindAxesStorage>();
   numerics::AxesStorage& storage = shared.axes;
   const BlockTeam team{&shared.moments};
   const HeadBlock block(kHeadParts);
@@ -76,7 +76,8 @@ __device__ __forceinline__ std::uint16_t basis_bits(float x) {
 /// well.
 template <ElementType kType>
 __global__ void __launch_bounds__(kBasisThreads) write_basis(const __grid_constant__ Arguments a) {
-  __shared__ numerics::BasisStorageOf<numerics::kHeadDim, kBasisChannels> storage;
+  auto& storage =
+      ptx::static_shared<numerics::BasisStorageOf<numerics::kHeadDim, kBasisChannels>>();
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const HeadBlock block(kHeadParts * kBasisBlocks);

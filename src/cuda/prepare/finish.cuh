@@ -10,6 +10,7 @@
 #include "cuda/prepare/tile_tree.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/load.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "numerics/plan_scores.hpp"
 #include "numerics/v_quantize.hpp"
 #include "schedule/prepared_layout.hpp"
@@ -316,7 +317,7 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
 /// Blocks per head: kHeadParts, kFinishThreads threads each.
 static __global__ void __launch_bounds__(kFinishThreads, 1)
     finish_statistics(const __grid_constant__ Arguments a) {
-  __shared__ FinishStorage shared;
+  auto& shared = ptx::static_shared<FinishStorage>();
   ptx::griddepcontrol_launch_dependents();
   const HeadBlock block(kHeadParts);
   const auto part = static_cast<int>(block.index);

@@ -9,6 +9,7 @@
 #include "cuda/prepare/quantize_values.cuh"
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 
 // The passes over the inputs, a kernel each.
 namespace openvc::cuda::prepare {
@@ -22,7 +23,7 @@ inline constexpr int kBlocksPerSm = kType == ElementType::float32 ? 2 : 3;
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
     collect_statistics(const __grid_constant__ Arguments a) {
-  __shared__ StatisticsStorage shared;
+  auto& shared = ptx::static_shared<StatisticsStorage>();
   ptx::griddepcontrol_launch_dependents();
   const std::int64_t queries = a.workspace_layout.query_tiles;
   const std::int64_t keys = a.workspace_layout.key_tiles;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void quantize_tile(const Arguments& a, std::int64_t b
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
     quantize_inputs(const __grid_constant__ Arguments a) {
-  __shared__ QuantizeStorage shared;
+  auto& shared = ptx::static_shared<QuantizeStorage>();
   ptx::griddepcontrol_launch_dependents();
   const HeadBlock place(tiles_per_head(a), gridDim.x - 1 - blockIdx.x);
   const auto wait = [] { ptx::griddepcontrol_wait(); };
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksPerSm<kType>)
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads, kOffAxesBlocksPerSm)
     quantize_off_axes(const __grid_constant__ Arguments a) {
-  __shared__ QuantizeStorage shared;
+  auto& shared = ptx::static_shared<QuantizeStorage>();
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const std::int64_t each = tiles_per_head(a);

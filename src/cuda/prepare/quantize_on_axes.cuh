@@ -12,6 +12,7 @@
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "numerics/key_permutation.hpp"
 #include "numerics/qk_quantize.hpp"
 
@@ -39,14 +40,14 @@ __device__ __forceinline__ void start_tile(const Arguments& a, const AxesTile& a
                                            device::OperandTile& tile) {
   const bool is_query = at.tensor == Tensor::query;
   const Source& tensor = is_query ? a.q : (at.tensor == Tensor::key ? a.k : a.v);
-  const std::byte* first =
-      tensor.head(at.bh, a.problem.heads) + at.tile * kTileRows * tensor.row_stride;
+  const std::byte* head = tensor.head(at.bh, a.problem.heads);
+  const std::byte* first = head + at.tile * kTileRows * tensor.row_stride;
   const int count = rows_in_tile(is_query ? a.problem.queries : a.problem.keys, at.tile);
   device::start_rows<kAligned>(
       [&](int row) -> device::RowSource {
         if (at.tensor == Tensor::key) row = source_row<false>(row, count);
         const bool exists = row < count;
-        return {first + (exists ? row : 0) * tensor.row_stride, exists};
+        return {exists ? first + row * tensor.row_stride : head, exists};
       },
       tile);
 }
@@ -222,8 +223,7 @@ inline constexpr int kOnAxesBlocksPerSm = 2;
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads, kOnAxesBlocksPerSm)
     quantize_on_axes(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(256) unsigned char on_axes_memory[];
-  auto& shared = *reinterpret_cast<OnAxesStorage*>(on_axes_memory);
+  auto& shared = ptx::dynamic_shared<OnAxesStorage>();
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   AxesTiles tiles(a);

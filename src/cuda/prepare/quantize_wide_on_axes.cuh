@@ -12,6 +12,7 @@
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "numerics/qk_quantize.hpp"
 
 // Codes and residual columns of tensors on principal axes, for inputs of 32 bits: a tile times the
@@ -206,7 +207,7 @@ __device__ __forceinline__ void quantize_wide_values(const Arguments& a, std::in
 /// to do.
 static __global__ void __launch_bounds__(kTileThreads)
     quantize_wide_on_axes(const __grid_constant__ Arguments a) {
-  __shared__ WideStorage shared;
+  auto& shared = ptx::static_shared<WideStorage>();
   ptx::griddepcontrol_launch_dependents();
   const std::int64_t queries = a.block_layout.query_rows / kTileRows;
   const std::int64_t keys = a.workspace_layout.key_tiles;

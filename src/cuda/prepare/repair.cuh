@@ -8,6 +8,7 @@
 #include "cuda/prepare/quantize_values.cuh"
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "numerics/bits.hpp"
 #include "numerics/repair.hpp"
 
@@ -86,7 +87,7 @@ __device__ __forceinline__ void choose_bin(SelectStorage& shared, const Digit& d
 /// kSelectThreads threads.
 static __global__ void __launch_bounds__(kSelectThreads)
     select_repair_tokens(const __grid_constant__ Arguments a) {
-  __shared__ SelectStorage shared;
+  auto& shared = ptx::static_shared<SelectStorage>();
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const float* energies = a.energies(blockIdx.x);
@@ -173,12 +174,16 @@ __device__ __forceinline__ void copy_rows(const std::byte* source, std::byte* ou
   }
 }
 
+struct RepairStorage {
+  alignas(16) ValueTile values;
+};
+
 /// Appends blocks of repair rows: keys of the chosen tokens with the residuals of their values.
 /// Grid (heads * repair blocks), kTileThreads threads.
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads)
     write_repair_rows(const __grid_constant__ Arguments a) {
-  alignas(16) __shared__ ValueTile shared;
+  auto& shared = ptx::static_shared<RepairStorage>().values;
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const schedule::Problem& problem = a.problem;

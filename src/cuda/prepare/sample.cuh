@@ -8,6 +8,7 @@
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "numerics/moments.hpp"
 #include "numerics/token_sample.hpp"
 
@@ -21,6 +22,11 @@ static_assert(kSamplePartTokens % kSampleTile == 0);
 
 /// Codes of a tile of the sample, [channel][token]. The padding spreads channels over the banks.
 inline constexpr int kSampleStride = kSampleTile + 8;
+
+struct RangesStorage {
+  float max[numerics::kReductionLanes][numerics::kHeadDim];
+  float min[numerics::kReductionLanes][numerics::kHeadDim];
+};
 
 struct MomentsStorage {
   alignas(16) std::int8_t codes[numerics::kHeadDim * kSampleStride];
@@ -69,8 +75,7 @@ struct SampleBlock {
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads)
     find_sample_ranges(const __grid_constant__ Arguments a) {
-  __shared__ float max[numerics::kReductionLanes][numerics::kHeadDim];
-  __shared__ float min[numerics::kReductionLanes][numerics::kHeadDim];
+  auto& [max, min] = ptx::static_shared<RangesStorage>();
   ptx::griddepcontrol_launch_dependents();
   const SampleBlock block(a);
   if (!block.wanted) return;
@@ -231,7 +236,7 @@ __device__ __forceinline__ void multiply_codes(const MomentsStorage& shared,
 template <ElementType kType, bool kAligned>
 __global__ void __launch_bounds__(kTileThreads)
     sum_sample_moments(const __grid_constant__ Arguments a) {
-  __shared__ MomentsStorage shared;
+  auto& shared = ptx::static_shared<MomentsStorage>();
   ptx::griddepcontrol_launch_dependents();
   const SampleBlock block(a);
   ptx::griddepcontrol_wait();

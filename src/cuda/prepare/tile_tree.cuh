@@ -7,6 +7,7 @@
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/load.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 
 // The canonical tree over the partial results of tiles.
 namespace openvc::cuda::prepare {
@@ -82,7 +83,7 @@ __device__ __forceinline__ void join_lane_pair(const float* rows, int count, int
 /// threads each.
 static __global__ void __launch_bounds__(kTileThreads)
     reduce_tiles(const __grid_constant__ Arguments a, int level) {
-  __shared__ LanePairs shared;
+  auto& shared = ptx::static_shared<LanePairs>();
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   const TileTree& tree = a.workspace_layout.tree;

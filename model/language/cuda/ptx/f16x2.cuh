@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "machine/machine.hpp"
+#include "numerics/half.hpp"
+
+// Pairs of binary16 and of bfloat16 numbers. PTX ISA 9.0, 9.7.4 and 9.7.8: a maximum takes the
+// number beside a NaN, and -0 is below +0.
+namespace openvc::cuda::ptx {
+
+inline constexpr std::uint16_t kPairNan = 0x7FFF;
+
+/// One half of max or min; `to_float` reads the format, `sign` is 1 or -1.
+template <class ToFloat>
+std::uint16_t extreme(std::uint16_t a, std::uint16_t b, const ToFloat& to_float, float sign) {
+  const float x = to_float(a);
+  const float y = to_float(b);
+  if (std::isnan(x)) return std::isnan(y) ? kPairNan : b;
+  if (std::isnan(y)) return a;
+  if (x == y) return std::signbit(x) == (sign > 0) ? b : a;  // zeros of both signs
+  return sign * x > sign * y ? a : b;
+}
+
+template <class ToFloat>
+std::uint32_t extremes(std::uint32_t a, std::uint32_t b, const ToFloat& to_float, float sign) {
+  const auto half = [&](int shift) -> std::uint32_t {
+    return extreme(static_cast<std::uint16_t>(a >> shift), static_cast<std::uint16_t>(b >> shift),
+                   to_float, sign);
+  };
+  return half(0) | half(16) << 16;
+}
+
+inline std::uint32_t max_f16x2(std::uint32_t a, std::uint32_t b) {
+  return extremes(a, b, numerics::half_to_float, 1.0f);
+}
+inline std::uint32_t min_f16x2(std::uint32_t a, std::uint32_t b) {
+  return extremes(a, b, numerics::half_to_float, -1.0f);
+}
+inline std::uint32_t max_bf16x2(std::uint32_t a, std::uint32_t b) {
+  return extremes(a, b, numerics::bfloat16_to_float, 1.0f);
+}
+inline std::uint32_t min_bf16x2(std::uint32_t a, std::uint32_t b) {
+  return extremes(a, b, numerics::bfloat16_to_float, -1.0f);
+}
+
+}  // namespace openvc::cuda::ptx
