@@ -118,6 +118,50 @@ INSTANTIATE_TEST_SUITE_P(Families, Sm90Families,
                          testing::ValuesIn(study::families().begin(), study::families().end()),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// ---- V on axes: residual columns, and the product behind the kernel
+// ------------------------------
+
+TEST_F(Sm90Accuracy, ValuesOnAxes) {
+  constexpr std::int64_t kKeys = 4200;
+  for (const ElementType type : {ElementType::bfloat16, ElementType::float16}) {
+    for (const bool causal : {false, true}) {
+      // Many tiles for a block of the product; with a mask, rows that see no key.
+      const std::int64_t queries = causal ? kKeys + 200 : 300;
+      AttentionCase c =
+          make_case(2, causal ? 3 : 2, queries, kKeys, causal ? Mask::causal : Mask::none);
+      c.type = type;
+      c.numerics.value_axes = Choice::always;
+      SCOPED_TRACE(c.describe());
+      study::Tensors tensors = make_tensors(c);
+      transform(tensors.v, [&](auto, auto, auto, std::int64_t channel, float x) {
+        return channel % 21 == 4 ? 8.0f * x + 1.0f : x;
+      });
+      const HostPrepared host(c, tensors);
+      numerics::HeadRule rule;
+      std::memcpy(&rule, host.view().data + host.view().layout.head_rule_at(0), sizeof(rule));
+      ASSERT_TRUE(rule.values_on_axes());
+      const ExactRows exact(c, tensors, 200);
+      const AttentionResult on_cpu = run_on_cpu(host, type);
+      const DevicePrepared device(host);
+      // Rows that start anywhere, with room between them.
+      constexpr std::int64_t kPitch = numerics::kHeadDim + 3;
+      const DeviceOutput out(
+          c.problem, type,
+          {queries * c.problem.heads * kPitch, c.problem.heads * kPitch, kPitch, 1}, 1);
+      run_on_device(device.view(), out);
+      EXPECT_EQ(out.fault(true), "");
+      const AttentionResult aligned = device_result(c, host);
+      const AttentionResult shifted = out.read();
+      EXPECT_EQ(aligned.output, shifted.output);
+      for (std::int64_t bh = 0; bh < c.problem.batch_heads(); ++bh) {
+        EXPECT_LE(error_of_head(c.problem, exact, aligned, bh).relative(),
+                  1.15 * error_of_head(c.problem, exact, on_cpu, bh).relative() + 2e-3)
+            << "head " << bh;
+      }
+    }
+  }
+}
+
 // ---- long sequences of values with an offset ----------------------------------------------------
 
 /// The truncating accumulators of the tensor core would show here: 131,072 values of one sign.
@@ -432,8 +476,6 @@ TEST_F(Sm90Accuracy, ConstantValuesComeBack) {
     for (const std::int64_t keys : {1, 129, 1000, 40'000}) {
       AttentionCase c = make_case(1, 1, 130, keys);
       c.numerics.smooth_values = centred;
-      // Axes would spread the rounding of large channels over the one that is zero.
-      if (!centred) c.numerics.value_axes = Choice::never;
       study::Tensors tensors = make_tensors(c);
       const auto value = [](std::int64_t channel) {
         return static_cast<float>(channel - 60) * 0.03125f;

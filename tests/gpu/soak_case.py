@@ -172,6 +172,7 @@ def draw_case(rng: random.Random, device: str) -> Case:
         smooth_keys=rng.random() < 0.8,
         max_extra_steps=rng.choice([0, 1, 2, 4]),
         rotation=rng.choice(["never", "automatic", "always"]),
+        value_axes=rng.choice(["never", "automatic", "always"]),
         smooth_values=rng.random() < 0.8,
         value_scale=rng.choice(["per_channel", "per_channel", "per_head"]),
     )

@@ -24,7 +24,8 @@
 
 // The launches of a preparation. The first one waits for everything before it in the stream; each
 // of the others starts while the one before it ends. All of them wait for that one, so what an
-// earlier kernel has written is complete as well.
+// earlier kernel has written is complete as well. With axes, the statistics are the exception: they
+// read inputs alone, and only their last block waits, for the axes that are found meanwhile.
 namespace openvc::cuda::prepare {
 namespace {
 

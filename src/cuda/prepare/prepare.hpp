@@ -13,8 +13,9 @@ namespace openvc::cuda::prepare {
 std::size_t workspace_bytes(const schedule::PrepareRequest& request);
 
 /// Queues the preparation on a stream of the inputs' device. The block gets the bytes that
-/// cpu::prepare() writes, except residual columns beyond the steps of a head, which keep what they
-/// held: prepared_layout(request).bytes bytes. Block and workspace are device memory, aligned to
+/// cpu::prepare() writes, on axes but for ties, except residual columns beyond the steps of a head
+/// and the basis of V of a head that is not on axes, which keep what they held:
+/// prepared_layout(request).bytes bytes. Block and workspace are device memory, aligned to
 /// schedule::kSectionAlignment, contents undefined on entry.
 ///
 /// Allocates nothing, waits for nothing, can be captured into a CUDA graph; a replay reads the
