@@ -197,12 +197,13 @@ def test_scores_on_principal_axes(name, steps):
         wide_q, wide_k = q[:, 0].astype(numpy.float64), k[:, 0].astype(numpy.float64)
         exact = wide_q @ (wide_k - wide_k.mean(0)).T * SCALE * float(oracle.CODE_UNITS_PER_NAT)
         errors[rotation] = numpy.sqrt(numpy.mean((scores - exact) ** 2))
-        # What the prediction leaves out: products of two residuals.
+        # What the prediction leaves out: products of two residuals, the rounding of the basis.
         products = numpy.sqrt(numpy.mean((numpy.abs(wide_q) @ numpy.abs(wide_k).T) ** 2))
         floor = 4e-3 * products * SCALE * float(oracle.CODE_UNITS_PER_NAT)
         assert errors[rotation] < 1.5 * plan.predicted_score_error + floor
-    # At four steps both leave next to nothing of a code unit.
-    assert errors["always"] < max(1.3 * errors["never"], 0.1)
+    # At one step axes are better; from two on what they leave is the rounding of the basis to
+    # bfloat16, which the prediction leaves out as well.
+    assert errors["always"] < max(1.3 * errors["never"], 0.1 if steps == 1 else floor)
 
 
 @settings(max_examples=25, deadline=None)

@@ -107,7 +107,8 @@ def test_time_limits_hold_beside_a_budget(recipe_for):
     assert recipe.about["goal"] == {"budget": "best", "time_limit": 1.0}
 
 
-@pytest.mark.parametrize("share", [0.95, 0.6, 0.2])
+# The purchase that saves most for its time comes first: below it a plan for less time may be better.
+@pytest.mark.parametrize("share", [0.8, 0.6, 0.2])
 def test_a_target_error_is_met_and_costs_no_more_than_it_must(recipe_for, share):
     none, best = (totals(recipe_for(None, None, x))["this recipe"] for x in (1.0, 2.0))
     target = best["error_percent"] + share * (none["error_percent"] - best["error_percent"])

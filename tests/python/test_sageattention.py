@@ -154,6 +154,7 @@ if sys.argv[1:] != ["child"]:
 """
 
 
+@pytest.mark.slow
 def test_run_reaches_child_processes(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)

@@ -69,6 +69,7 @@ def test_saved_models_find_the_operators(saved, order):
     assert out == "True True\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 def test_operators_are_attributes_of_torch(order):
     out = run(
