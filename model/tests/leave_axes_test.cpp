@@ -82,8 +82,12 @@ void expect_channels(const Case& c) {
         double expected = sees_keys ? means[channel] : read(axes.view().data, row + channel);
         double scale = std::fabs(expected);
         for (int axis = 0; sees_keys && axis < kDim; ++axis) {
-          const double term = read(axes.view().data, row + axis) *
-                              numerics::bfloat16_to_float(basis[channel * kDim + axis]);
+          const std::uint16_t* elements = basis + channel * prepared.layout.basis_columns();
+          double element = numerics::bfloat16_to_float(elements[axis]);
+          if (axis < numerics::kValueAxes) {
+            element += numerics::bfloat16_to_float(elements[kDim + axis]);
+          }
+          const double term = read(axes.view().data, row + axis) * element;
           expected += term;
           scale = std::fmax(scale, std::fabs(term));
         }

@@ -57,7 +57,7 @@ std::vector<PreparedSection> sections(const Prepared& prepared) {
   add_floats("value_means", layout.value_means, {bh, kChannels});
   if (view.with_value_axes) {
     add("value_bases", "bfloat16", sizeof(std::uint16_t), layout.value_bases,
-        {bh, kChannels, kChannels});
+        {bh, kChannels, layout.basis_columns()});
   }
   if (view.with_log_sum_exp) {
     add_floats("smoothing_shifts", layout.smoothing_shifts, {bh, problem.queries});

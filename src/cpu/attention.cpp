@@ -159,11 +159,15 @@ class AttentionRun {
   /// Transposed: a row of the product is a sum of rows of `basis`.
   void load_basis(std::int64_t bh, std::vector<float>& basis) const {
     constexpr std::size_t kDim = kHeadDim;
+    constexpr std::size_t kColumns = kDim + numerics::kValueAxes;
     const std::uint16_t* packed = sections_.value_basis(bh);
     basis.resize(kDim * kDim);
     for (std::size_t axis = 0; axis < kDim; ++axis) {
       for (std::size_t c = 0; c < kDim; ++c) {
-        basis[axis * kDim + c] = numerics::bfloat16_to_float(packed[c * kDim + axis]);
+        float& x = basis[axis * kDim + c];
+        x = numerics::bfloat16_to_float(packed[c * kColumns + axis]);
+        if (axis >= numerics::kValueAxes) continue;
+        x += numerics::bfloat16_to_float(packed[c * kColumns + kDim + axis]);
       }
     }
   }

@@ -88,7 +88,8 @@ HWY_ATTR void orthogonal_basis(const numerics::AxesView& axes, numerics::BasisSt
   const int width = columns + kHeadDim;
   for (int c = 0; c < kHeadDim; ++c) {
     for (int j = 0; j < kHeadDim; ++j) {
-      basis[c * kHeadDim + j] = numerics::round_basis(storage.rows[j * width + columns + c]);
+      basis[c * kHeadDim + j] =
+          numerics::round_basis(storage.rows[j * width + columns + c], j < columns);
     }
   }
 }

@@ -128,10 +128,15 @@ void BlockWriter::write_value_basis(std::int64_t head) const {
   if (!schedule::with_value_axes(request_)) return;
   auto* packed = reinterpret_cast<std::uint16_t*>(block_ + layout_.value_basis_at(head));
   const HeadBasis& basis = bases(head).values;
-  if (basis.empty()) {
-    std::fill_n(packed, kHeadDim * kHeadDim, std::uint16_t{0});
-  } else {
-    std::ranges::transform(basis, packed, numerics::float_to_bfloat16);
+  const int columns = layout_.basis_columns();
+  std::fill_n(packed, kHeadDim * columns, std::uint16_t{0});
+  if (basis.empty()) return;
+  for (int c = 0; c < kHeadDim; ++c) {
+    for (int j = 0; j < kHeadDim; ++j) {
+      const auto terms = numerics::basis_terms(basis[static_cast<std::size_t>(c * kHeadDim + j)]);
+      packed[c * columns + j] = terms.high;
+      if (j < numerics::kValueAxes) packed[c * columns + kHeadDim + j] = terms.low;
+    }
   }
 }
 

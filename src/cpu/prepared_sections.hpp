@@ -47,7 +47,7 @@ class PreparedSections {
   [[nodiscard]] int value_rows(std::int64_t bh) const {
     return head_rule(bh).values_on_axes() ? kMaxValueRows : numerics::kHeadDim;
   }
-  /// The basis of V: bfloat16 (channel, axis).
+  /// The basis of V: bfloat16 (channel, basis_columns).
   [[nodiscard]] const std::uint16_t* value_basis(std::int64_t bh) const {
     return reinterpret_cast<const std::uint16_t*>(view_.data + view_.layout.value_basis_at(bh));
   }

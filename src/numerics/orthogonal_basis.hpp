@@ -44,18 +44,27 @@ OPENVC_HD constexpr bool hadamard_is_negative(int row, int column) {
   return odd;
 }
 
-/// Elements of U are bfloat16 numbers and multiples of 2^-this, so that they are binary16 numbers
-/// as well: tensor cores multiply them with inputs of either type as they are.
+/// Elements of U are multiples of 2^-this, and those of the mixed rest bfloat16 numbers, which are
+/// binary16 numbers then: tensor cores multiply them with inputs of either type as they are. What
+/// an axis errs by would meet the largest coordinates, so axes are sums of two numbers of either
+/// type. V comes back through the rows of U: channels that are hundreds of times weaker than others
+/// get a part of what the mixed columns err by.
 inline constexpr int kBasisFractionBits = 16;
 
-/// Q and K are multiplied by the same rounded matrix, so their products change by what its columns
-/// lack in orthogonality, some 2^-9 of a product with random signs: a tenth of what E4M3 does. V
-/// comes back through what the rows lack, in the norm of its rows: channels that are hundreds of
-/// times weaker than others get a part of those.
-OPENVC_HD constexpr float round_basis(float x) {
+OPENVC_HD constexpr float round_basis(float x, bool is_axis) {
   constexpr float kToGrid = 1.5f * exp2_int(kFloatMantissaBits - kBasisFractionBits);
   const float on_grid = (x + kToGrid) - kToGrid;
-  return bfloat16_to_float(float_to_bfloat16(on_grid));
+  return is_axis ? on_grid : bfloat16_to_float(float_to_bfloat16(on_grid));
+}
+
+/// An element as two bfloat16 numbers, whose sum is exact; the second is zero off the axes.
+struct BasisTerms {
+  std::uint16_t high;
+  std::uint16_t low;
+};
+OPENVC_HD constexpr BasisTerms basis_terms(float x) {
+  const std::uint16_t high = float_to_bfloat16(x);
+  return {high, float_to_bfloat16(x - bfloat16_to_float(high))};
 }
 
 /// Axes of a head: `columns` of a matrix of kDim rows.

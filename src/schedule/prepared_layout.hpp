@@ -8,6 +8,7 @@
 #include "numerics/contract.hpp"
 #include "numerics/head_rule.hpp"
 #include "numerics/key_permutation.hpp"
+#include "numerics/principal_axes.hpp"
 #include "schedule/problem.hpp"
 
 // Memory layout of prepared attention inputs: one block, whose sections every backend reads alike.
@@ -40,6 +41,9 @@ struct PackedFormat {
 /// one for each of the kValueColumns strongest axes with what their rounding left, in the same
 /// scale (zeros in heads without axes), and the rows of ones.
 ///
+/// A row of a basis of V is an element of each axis, then the second terms of those of the
+/// strongest kValueAxes (numerics::basis_terms).
+///
 /// Padding rows of K are copies of the last row of their block that is none: a kernel that does not
 /// mask them finds no score that the block does not have anyhow, so padding cannot raise its
 /// largest. Padding rows of Q and padding slots of V are zero.
@@ -52,7 +56,7 @@ struct PreparedLayout {
   std::size_t head_rules = 0;        // HeadRule [bh]
   std::size_t value_scales = 0;      // float [bh][head_dim]
   std::size_t value_means = 0;       // float [bh][head_dim]
-  std::size_t value_bases = 0;       // bfloat16 [bh][channel][axis], only with axes of V
+  std::size_t value_bases = 0;       // bfloat16 [bh][channel][basis_columns], only with axes of V
   std::size_t smoothing_shifts = 0;  // float [bh][queries], only with log-sum-exp
   std::size_t bytes = 0;             // size of the block
 
@@ -110,8 +114,11 @@ struct PreparedLayout {
   [[nodiscard]] OPENVC_HD constexpr std::size_t head_rule_at(std::int64_t bh) const {
     return head_rules + static_cast<std::size_t>(bh) * sizeof(numerics::HeadRule);
   }
+  [[nodiscard]] OPENVC_HD constexpr int basis_columns() const {
+    return head_dim + numerics::kValueAxes;
+  }
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_basis_bytes() const {
-    return sizeof(std::uint16_t) * static_cast<std::size_t>(head_dim * head_dim);
+    return sizeof(std::uint16_t) * static_cast<std::size_t>(head_dim * basis_columns());
   }
   [[nodiscard]] OPENVC_HD constexpr std::size_t value_basis_at(std::int64_t bh) const {
     return value_bases + static_cast<std::size_t>(bh) * value_basis_bytes();

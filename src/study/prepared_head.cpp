@@ -112,13 +112,17 @@ DecodedHead PreparedHead::decode(std::span<const std::int64_t> rows) const {
 
 std::vector<float> PreparedHead::decode_basis() const {
   constexpr std::size_t kDim = kHeadDim;
-  std::vector<std::uint16_t> packed(kDim * kDim);
+  constexpr std::size_t kColumns = kDim + numerics::kValueAxes;
+  std::vector<std::uint16_t> packed(kDim * kColumns);
   std::memcpy(packed.data(), view_.data + view_.layout.value_basis_at(0),
               packed.size() * sizeof(packed[0]));
   std::vector<float> basis(kDim * kDim);
   for (std::size_t axis = 0; axis < kDim; ++axis) {
     for (std::size_t c = 0; c < kDim; ++c) {
-      basis[axis * kDim + c] = numerics::bfloat16_to_float(packed[c * kDim + axis]);
+      float& x = basis[axis * kDim + c];
+      x = numerics::bfloat16_to_float(packed[c * kColumns + axis]);
+      if (axis >= numerics::kValueAxes) continue;
+      x += numerics::bfloat16_to_float(packed[c * kColumns + kDim + axis]);
     }
   }
   return basis;

@@ -42,9 +42,10 @@ struct ProductThread {
 /// An operand in shared memory: rows of kHeadDim elements of 16 bits. A unit of 16 bytes is moved
 /// inside its row, so that the eight rows of a matrix that ldmatrix reads lie in all banks: rows
 /// next to each other, those of dealt_row() and those of keys in the order of their slots.
-struct OperandTile {
-  static constexpr int kRowBytes = kRowUnits * static_cast<int>(sizeof(uint4));
-  alignas(kRowBytes) uint4 units[kProductRows][kRowUnits];
+template <int kRows, int kUnits = kRowUnits>
+struct OperandTileOf {
+  static constexpr int kRowBytes = kUnits * static_cast<int>(sizeof(uint4));
+  alignas(kRowBytes) uint4 units[kRows][kUnits];
 
   /// What a row's units are exclusive-ored with.
   [[nodiscard]] static __device__ __forceinline__ int swizzle(int row) {
@@ -61,19 +62,23 @@ struct OperandTile {
     return ptx::shared_address(&unit(row, first_unit));
   }
 };
+using OperandTile = OperandTileOf<kProductRows>;
 static_assert(kProductRows == numerics::kHeadDim, "a basis is a tile as well");
+/// Second terms of axes, [axis][channel]: columns of the warps that have the first kWarpColumns.
+using AxesTile = OperandTileOf<kWarpColumns>;
+/// Second terms of axes, [channel][axis]: eight units is the least that a swizzled row has.
+using StrongTile = OperandTileOf<numerics::kHeadDim, 8>;
 
-/// Fills a tile from a matrix of the same order; all threads. `convert` may change the format of
-/// two elements.
-template <class Convert>
-__device__ __forceinline__ void load_basis(const std::uint16_t* matrix, OperandTile& tile,
-                                           const Convert& convert) {
-  constexpr int kUnits = kProductRows * kRowUnits;
-  const auto* source = reinterpret_cast<const uint4*>(matrix) + threadIdx.x;
+/// Fills a tile from rows that start `pitch` units apart; all threads. `convert` may change the
+/// format of two elements.
+template <int kRows, class Convert>
+__device__ __forceinline__ void load_basis(const std::uint16_t* matrix, int pitch,
+                                           OperandTileOf<kRows>& tile, const Convert& convert) {
+  const auto* source = reinterpret_cast<const uint4*>(matrix);
 #pragma unroll
-  for (int i = 0; i < kUnits / kProductThreads; ++i) {
-    const uint4 unit = source[i * kProductThreads];
+  for (int i = 0; i < kRows * kRowUnits / kProductThreads; ++i) {
     const int place = static_cast<int>(threadIdx.x) + i * kProductThreads;
+    const uint4 unit = source[place / kRowUnits * pitch + place % kRowUnits];
     tile.unit(place / kRowUnits, place % kRowUnits) =
         make_uint4(convert(unit.x), convert(unit.y), convert(unit.z), convert(unit.w));
   }
@@ -135,7 +140,8 @@ inline constexpr int kDepthBytes = kDepth * static_cast<int>(sizeof(std::uint16_
 
 /// Lane l's row and unit of 16 rows as a left operand: row l % 8 of the upper eight, the lower
 /// eight, and the same of the second unit.
-[[nodiscard]] __device__ __forceinline__ std::uint32_t left_address(const OperandTile& tile,
+template <class Tile>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t left_address(const Tile& tile,
                                                                     int first_row) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   return tile.address(first_row + lane % 16, lane / 16);
@@ -143,8 +149,8 @@ inline constexpr int kDepthBytes = kDepth * static_cast<int>(sizeof(std::uint16_
 
 /// The same of two blocks of eight columns as a right operand: both units of one, then of the
 /// other.
-template <class RowOf>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t right_address(const OperandTile& tile,
+template <class Tile, class RowOf>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t right_address(const Tile& tile,
                                                                      const RowOf& row_of, int n) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   return tile.address(row_of(n + lane / 16, lane % 8), lane / 8 % 2);
@@ -152,12 +158,12 @@ template <class RowOf>
 
 /// Blocks of 16 rows times blocks of 8 columns, from where left_address() and right_address() of a
 /// pair of blocks say.
-template <bool kFloat16, int kRowBlocks, int kColumnBlocks>
+template <bool kFloat16, int kDepthCount, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void multiply(const std::uint32_t (&left)[kRowBlocks],
                                          const std::uint32_t (&right)[kColumnBlocks / 2],
                                          float (&sums)[kRowBlocks][kColumnBlocks][4]) {
 #pragma unroll
-  for (int k = 0; k < kDepths; ++k) {
+  for (int k = 0; k < kDepthCount; ++k) {
     const auto offset = static_cast<std::uint32_t>(k * kDepthBytes);
     std::uint32_t rows[kRowBlocks][4];
     std::uint32_t columns[kColumnBlocks / 2][4];
@@ -180,8 +186,9 @@ __device__ __forceinline__ void multiply(const std::uint32_t (&left)[kRowBlocks]
 /// + 16 m + 8 h + group, column first_column + 32 g + 8 quad + 2 n + e.
 using RowProducts = float[kWarpRows / 16][kWarpColumns / 8][4];
 
-template <bool kFloat16>
-__device__ __forceinline__ void multiply_rows(const OperandTile& rows, const OperandTile& basis,
+/// Adds the product of the first kDepthCount depths.
+template <bool kFloat16, int kDepthCount = kDepths, class Basis>
+__device__ __forceinline__ void multiply_rows(const OperandTile& rows, const Basis& basis,
                                               RowProducts& sums) {
   const ProductThread thread;
   std::uint32_t left[kWarpRows / 16];
@@ -195,15 +202,15 @@ __device__ __forceinline__ void multiply_rows(const OperandTile& rows, const Ope
   };
 #pragma unroll
   for (int n = 0; n < kWarpColumns / 16; ++n) right[n] = right_address(basis, column_of, 2 * n);
-  multiply<kFloat16>(left, right, sums);
+  multiply<kFloat16, kDepthCount>(left, right, sums);
 }
 
 /// The same transposed, with a warp's columns as rows: element [m][n][2 h + e] is column
 /// first_column + 16 m + 8 h + group of the row `row_of(n, 2 quad + e)`.
 using ColumnProducts = float[kWarpColumns / 16][kWarpRows / 8][4];
 
-template <bool kFloat16, class RowOf>
-__device__ __forceinline__ void multiply_columns(const OperandTile& rows, const OperandTile& basis,
+template <bool kFloat16, class Basis, class RowOf>
+__device__ __forceinline__ void multiply_columns(const OperandTile& rows, const Basis& basis,
                                                  const RowOf& row_of, ColumnProducts& sums) {
   const ProductThread thread;
   std::uint32_t left[kWarpColumns / 16];
@@ -214,7 +221,7 @@ __device__ __forceinline__ void multiply_columns(const OperandTile& rows, const 
   }
 #pragma unroll
   for (int n = 0; n < kWarpRows / 16; ++n) right[n] = right_address(rows, row_of, 2 * n);
-  multiply<kFloat16>(left, right, sums);
+  multiply<kFloat16, kDepths>(left, right, sums);
 }
 
 }  // namespace openvc::cuda::device

@@ -54,8 +54,15 @@ struct HeadRows {
   }
 };
 
+constexpr int kBasisColumns = kDim + numerics::kValueAxes;
+constexpr int kBasisPitch = kBasisColumns / device::kUnitElements;
+/// Units of a depth: the axes that have a second term, and zeros.
+constexpr int kStrongUnits = device::kDepth / device::kUnitElements;
+static_assert(numerics::kValueAxes == device::kUnitElements);
+
 struct Storage {
   device::OperandTile basis;
+  device::StrongTile strong;
   device::OperandTile rows[2];
   float means[kDim];
 };
@@ -91,6 +98,7 @@ __device__ __forceinline__ void write_tile(const HeadRows& head, std::int64_t fi
                                            const Storage& shared, const device::OperandTile& tile) {
   const device::ProductThread thread;
   device::RowProducts sums = {};
+  device::multiply_rows<kFloat16, 1>(tile, shared.strong, sums);
   device::multiply_rows<kFloat16>(tile, shared.basis, sums);
 #pragma unroll
   for (int g = 0; g < device::kColumnGroups; ++g) {
@@ -126,6 +134,21 @@ struct BasisFormat {
   }
 };
 
+/// Both terms of the basis of a head; all threads.
+template <bool kFloat16>
+__device__ __forceinline__ void load_bases(const std::uint16_t* bases, Storage& shared) {
+  const BasisFormat<kFloat16> convert;
+  device::load_basis(bases, kBasisPitch, shared.basis, convert);
+  const auto* source = reinterpret_cast<const uint4*>(bases);
+  for (int i = static_cast<int>(threadIdx.x); i < kDim * kStrongUnits; i += kThreads) {
+    const int row = i / kStrongUnits;
+    const int unit = i % kStrongUnits;
+    const uint4 low = unit == 0 ? source[row * kBasisPitch + device::kRowUnits] : uint4{};
+    shared.strong.unit(row, unit) =
+        make_uint4(convert(low.x), convert(low.y), convert(low.z), convert(low.w));
+  }
+}
+
 /// Grid (heads * blocks_per_head), kThreads threads, sizeof(Storage) bytes of shared memory.
 template <bool kFloat16, bool kAligned>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
@@ -142,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   ptx::griddepcontrol_wait();
   if (!a.head_rules[bh].values_on_axes()) return;
   start_tile<kAligned>(head, first, shared.rows[0]);
-  device::load_basis(a.value_bases + bh * kDim * kDim, shared.basis, BasisFormat<kFloat16>{});
+  load_bases<kFloat16>(a.value_bases + bh * kDim * kBasisColumns, shared);
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread < kDim) shared.means[thread] = a.value_means[bh * kDim + thread];
   for (int buffer = 0; first < a.problem.queries; first += stride, buffer ^= 1) {

@@ -64,16 +64,17 @@ static __global__ void __launch_bounds__(kAxesThreads, 1)
 inline constexpr int kBasisChannels = 16;
 inline constexpr int kBasisBlocks = numerics::kHeadDim / kBasisChannels;
 
-/// Bits of an element of a basis, which numbers of both types of 16 bits hold exactly.
+/// An element of a basis as two numbers of the inputs' type, whose sum is exact.
 template <ElementType kType>
-__device__ __forceinline__ std::uint16_t basis_bits(float x) {
-  return kType == ElementType::float16 ? numerics::float_to_half(x)
-                                       : numerics::float_to_bfloat16(x);
+__device__ __forceinline__ numerics::BasisTerms input_terms(float x) {
+  if constexpr (kType == ElementType::bfloat16) return numerics::basis_terms(x);
+  const std::uint16_t high = numerics::float_to_half(x);
+  return {high, numerics::float_to_half(x - numerics::half_to_float(high))};
 }
 
 /// Blocks per head: kHeadParts * kBasisBlocks. The matrix is [column][channel] in the type of
-/// inputs of 16 bits; binary32, [channel][column], for those of 32. That of V goes to the block as
-/// well.
+/// inputs of 16 bits, and behind it the second terms of kMaxAxes columns, which are zero but for
+/// axes; binary32, [channel][column], for inputs of 32 bits. That of V goes to the block as well.
 template <ElementType kType>
 __global__ void __launch_bounds__(kBasisThreads) write_basis(const __grid_constant__ Arguments a) {
   auto& storage =
@@ -96,15 +97,23 @@ __global__ void __launch_bounds__(kBasisThreads) write_basis(const __grid_consta
   for (int i = static_cast<int>(threadIdx.x); i < kDim * kBasisChannels; i += kBasisThreads) {
     const int column = i / kBasisChannels;
     const int channel = i % kBasisChannels;
-    const float x = numerics::round_basis(storage.rows[column * width + columns + channel]);
+    const float x =
+        numerics::round_basis(storage.rows[column * width + columns + channel], column < columns);
     const int by_channel = (first_channel + channel) * kDim + column;
     if constexpr (kType == ElementType::float32) {
       a.basis<float>(part, bh)[by_channel] = x;
     } else {
-      a.basis<std::uint16_t>(part, bh)[column * kDim + first_channel + channel] =
-          basis_bits<kType>(x);
+      const numerics::BasisTerms terms = input_terms<kType>(x);
+      std::uint16_t* basis = a.basis<std::uint16_t>(part, bh);
+      const int place = column * kDim + first_channel + channel;
+      basis[place] = terms.high;
+      if (column < numerics::kMaxAxes) basis[kDim * kDim + place] = terms.low;
     }
-    if (!of_scores) a.packed_value_basis(bh)[by_channel] = numerics::float_to_bfloat16(x);
+    if (of_scores) continue;
+    const numerics::BasisTerms terms = numerics::basis_terms(x);
+    const int row = (first_channel + channel) * a.block_layout.basis_columns();
+    a.packed_value_basis(bh)[row + column] = terms.high;
+    if (column < numerics::kValueAxes) a.packed_value_basis(bh)[row + kDim + column] = terms.low;
   }
   // finish_statistics() decides about V beside the block that writes the rule.
   if (!of_scores && first_channel == 0 && threadIdx.x == 0) {

@@ -31,6 +31,7 @@ static_assert(device::kUnitElements == kChunkChannels);
 
 struct OnAxesStorage {
   device::OperandTile basis;
+  device::AxesTile axes;  // second terms of the first columns of the basis
   device::OperandTile rows[2];
   float offsets[numerics::kHeadDim];  // the means that are removed, times the basis
 };
@@ -91,7 +92,9 @@ __device__ __forceinline__ void write_score_tile(const Arguments& a, const AxesT
   constexpr int kStepChannels = numerics::kResidualChannelsPerStep;
   const device::ProductThread thread;
   device::RowProducts sums = {};
-  device::multiply_rows<kType == ElementType::float16>(rows, shared.basis, sums);
+  constexpr bool kFloat16 = kType == ElementType::float16;
+  if (thread.first_column == 0) device::multiply_rows<kFloat16>(rows, shared.axes, sums);
+  device::multiply_rows<kFloat16>(rows, shared.basis, sums);
   const std::int64_t row = at.tile * kTileRows + thread.first_row + thread.group;
   std::byte* codes = kQuery ? a.query_row(at.bh, row) : a.key_row(at.bh, row);
 #pragma unroll
@@ -133,12 +136,12 @@ __device__ __forceinline__ void write_value_tile(const Arguments& a, const AxesT
                                                  const OnAxesStorage& shared) {
   const device::ProductThread thread;
   device::ColumnProducts sums = {};
-  device::multiply_columns<kType == ElementType::float16>(
-      rows, shared.basis,
-      [&](int n, int index) {
-        return thread.first_row + numerics::key_of_slot(device::dealt_row(n, index));
-      },
-      sums);
+  constexpr bool kFloat16 = kType == ElementType::float16;
+  const auto key_of = [&](int n, int index) {
+    return thread.first_row + numerics::key_of_slot(device::dealt_row(n, index));
+  };
+  if (thread.first_column == 0) device::multiply_columns<kFloat16>(rows, shared.axes, key_of, sums);
+  device::multiply_columns<kFloat16>(rows, shared.basis, key_of, sums);
   const int count = rows_in_tile(a.problem.keys, at.tile);
   constexpr int kWords = kChunkChannels / kWordSlots;
   const int first_slot = thread.first_row + thread.quad * kChunkChannels;
@@ -187,8 +190,12 @@ __device__ __forceinline__ void write_value_tile(const Arguments& a, const AxesT
 template <ElementType kType>
 __device__ __forceinline__ void load_basis(const Arguments& a, std::int64_t bh, HeadPart part,
                                            OnAxesStorage& shared) {
-  device::load_basis(a.basis<std::uint16_t>(part, bh), shared.basis,
-                     [](std::uint32_t pair) { return pair; });
+  constexpr int kElements = numerics::kHeadDim * numerics::kHeadDim;
+  static_assert(numerics::kMaxAxes == device::kWarpColumns);
+  const std::uint16_t* basis = a.basis<std::uint16_t>(part, bh);
+  const auto same = [](std::uint32_t pair) { return pair; };
+  device::load_basis(basis, device::kRowUnits, shared.basis, same);
+  device::load_basis(basis + kElements, device::kRowUnits, shared.axes, same);
   __syncthreads();
   const auto column = static_cast<int>(threadIdx.x);
   if (column < numerics::kHeadDim) {
@@ -203,6 +210,11 @@ __device__ __forceinline__ void load_basis(const Arguments& a, std::int64_t bh, 
       Chunk mean;
       to_floats<kType>(raw, x);
       load_table(means, i, mean);
+#pragma unroll
+      for (int c = 0; c < kChunkChannels; ++c) sum = __fmaf_rn(mean[c], x[c], sum);
+      if (column >= device::kWarpColumns) continue;
+      const uint4 low = shared.axes.unit(column, i);
+      to_floats<kType>(RawChunk<kType>{{low.x, low.y, low.z, low.w}}, x);
 #pragma unroll
       for (int c = 0; c < kChunkChannels; ++c) sum = __fmaf_rn(mean[c], x[c], sum);
     }

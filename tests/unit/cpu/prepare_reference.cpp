@@ -179,10 +179,15 @@ class Head {
     orthogonal_basis(SerialTeamOf<8>{}, AxesView{axes_->axes, kColumns, kColumns}, 0, *storage);
     for (int c = 0; c < kHeadDim; ++c) {
       for (int j = 0; j < kHeadDim; ++j) {
-        const float x = round_basis(storage->rows[j * (kColumns + kHeadDim) + kColumns + c]);
+        const float x =
+            round_basis(storage->rows[j * (kColumns + kHeadDim) + kColumns + c], j < kColumns);
         value_basis_[static_cast<std::size_t>(c)][static_cast<std::size_t>(j)] = x;
-        const std::uint16_t bits = float_to_bfloat16(x);
-        std::memcpy(at(out_.layout.value_basis_at(head_), (c * kHeadDim + j) * 2), &bits, 2);
+        const std::uint16_t high = float_to_bfloat16(x);
+        const std::uint16_t low = float_to_bfloat16(x - bfloat16_to_float(high));
+        const std::size_t section = out_.layout.value_basis_at(head_);
+        constexpr int kPitch = kHeadDim + kColumns;
+        std::memcpy(at(section, (c * kPitch + j) * 2), &high, 2);
+        if (j < kColumns) std::memcpy(at(section, (c * kPitch + kHeadDim + j) * 2), &low, 2);
       }
     }
     for (Row& row : v_) {
@@ -198,7 +203,7 @@ class Head {
     for (int c = 0; c < kHeadDim; ++c) {
       for (int j = 0; j < kHeadDim; ++j) {
         basis_[static_cast<std::size_t>(c)][static_cast<std::size_t>(j)] =
-            round_basis(storage->rows[j * (columns + kHeadDim) + columns + c]);
+            round_basis(storage->rows[j * (columns + kHeadDim) + columns + c], j < columns);
       }
     }
   }

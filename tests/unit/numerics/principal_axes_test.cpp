@@ -52,7 +52,7 @@ Matrix basis_of(const Axes& axes, int columns, bool rounded = true) {
   for (std::size_t c = 0; c < kD; ++c) {
     for (std::size_t j = 0; j < kD; ++j) {
       const float x = storage->rows[j * width + static_cast<std::size_t>(columns) + c];
-      basis[c * kD + j] = rounded ? round_basis(x) : x;
+      basis[c * kD + j] = rounded ? round_basis(x, j < static_cast<std::size_t>(columns)) : x;
     }
   }
   return basis;
@@ -284,12 +284,20 @@ TEST(OrthogonalBasis, ElementsAreExactInBothFormats) {
   constexpr int kFinerBits = kBasisFractionBits + 3;  // ties, and what lies beside them
   for (int i = -(1 << kFinerBits); i <= 1 << kFinerBits; ++i) {
     const float x = std::ldexp(static_cast<float>(i), -kFinerBits);
-    const float element = round_basis(x);
-    ASSERT_EQ(bfloat16_to_float(float_to_bfloat16(element)), element) << x;
-    ASSERT_EQ(half_to_float(float_to_half(element)), element) << x;
+    const float mixed = round_basis(x, false);
+    ASSERT_EQ(bfloat16_to_float(float_to_bfloat16(mixed)), mixed) << x;
+    ASSERT_EQ(half_to_float(float_to_half(mixed)), mixed) << x;
     // Half a unit of bfloat16 and half a unit of the grid.
-    const float bound = std::ldexp(std::fabs(x), -8) + std::ldexp(1.0f, -kBasisFractionBits - 1);
-    ASSERT_LE(std::fabs(element - x), bound) << x;
+    const float unit = std::ldexp(1.0f, -kBasisFractionBits - 1);
+    ASSERT_LE(std::fabs(mixed - x), std::ldexp(std::fabs(x), -8) + unit) << x;
+    // Elements of an axis are two numbers of either type.
+    const float axis = round_basis(x, true);
+    ASSERT_LE(std::fabs(axis - x), unit) << x;
+    const BasisTerms terms = basis_terms(axis);
+    ASSERT_EQ(bfloat16_to_float(terms.high) + bfloat16_to_float(terms.low), axis) << x;
+    const float high = half_to_float(float_to_half(axis));
+    ASSERT_EQ(half_to_float(float_to_half(axis - high)), axis - high) << x;
+    ASSERT_EQ(basis_terms(mixed).low & 0x7FFFu, 0u) << x;
   }
 }
 

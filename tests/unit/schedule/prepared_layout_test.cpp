@@ -36,7 +36,7 @@ std::vector<Section> sections(const Problem& p, int steps, bool with_log_sum_exp
           {"head_rules", layout.head_rules, bh * 4},
           {"value_scales", layout.value_scales, bh * 128 * 4},
           {"value_means", layout.value_means, bh * 128 * 4},
-          {"value_bases", layout.value_bases, with_value_axes ? bh * 2 * 128 * 128 : 0},
+          {"value_bases", layout.value_bases, with_value_axes ? bh * 2 * 128 * 136 : 0},
           {"smoothing_shifts", layout.smoothing_shifts,
            with_log_sum_exp ? bh * static_cast<std::uint64_t>(p.queries) * 4 : 0}};
 }
