@@ -25,12 +25,19 @@ tools/setup.sh
 "$uv" pip install --quiet --python .venv/bin/python -r tools/requirements-wheel.txt
 export PATH="$PWD/.venv/bin:$PATH"
 
-# $1: an interpreter. Leaves the folder of an environment of it that has the build tools in
-# $environment.
+# One scikit-build-core for all interpreters: it throws away what another one has compiled.
+backend=$PWD/build/wheel-environments/backend
+grep '^scikit-build-core' tools/requirements-build.txt |
+  "$uv" pip install --quiet --python .venv/bin/python --target "$backend" -r -
+export PYTHONPATH="$backend"
+
+# $1: an interpreter. Leaves the folder of an environment of it that has what the extension is
+# compiled with in $environment; CMake and Ninja are those of .venv.
 make_environment() {
   environment=build/wheel-environments/$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   [[ -x $environment/bin/python ]] || "$uv" venv --quiet --python "$1" "$environment"
-  "$uv" pip install --quiet --python "$environment/bin/python" -r tools/requirements-build.txt
+  grep '^\(nanobind\|numpy\)' tools/requirements-build.txt |
+    "$uv" pip install --quiet --python "$environment/bin/python" -r -
 }
 
 (($#)) || set -- .venv/bin/python

@@ -207,8 +207,9 @@ def short_calls(data: Mapping[str, Any]) -> str:
             100 * (1 / _gain(step[str(before[-1])], "graph", data) - 1) for step in steps.values()
         ]
         text += (
-            f" At {before[-1]:,} tokens it takes {min(losses):.0f} to {max(losses):.0f} % longer "
-            "than BF16 in a CUDA graph, more from Python with few heads; below, BF16 wins clearly."
+            f" At {before[-1]:,} tokens its time in a CUDA graph differs from that of BF16 by "
+            f"{min(losses):+.0f} to {max(losses):+.0f} %, more from Python with few heads; below, "
+            "BF16 wins clearly."
         )
     return text
 

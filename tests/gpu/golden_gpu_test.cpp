@@ -11,6 +11,7 @@
 #include "cuda/sm90/launch.hpp"
 #include "golden/prepared_sweep.hpp"
 #include "gpu/device_buffer.hpp"
+#include "gpu/device_tensor.hpp"
 
 // The device's preparation gives the golden bytes, of which the contract says that they are equal
 // on every backend.

@@ -65,9 +65,9 @@ struct OperandTileOf {
 using OperandTile = OperandTileOf<kProductRows>;
 static_assert(kProductRows == numerics::kHeadDim, "a basis is a tile as well");
 /// Second terms of axes, [axis][channel]: columns of the warps that have the first kWarpColumns.
-using AxesTile = OperandTileOf<kWarpColumns>;
+using SecondTerms = OperandTileOf<kWarpColumns>;
 /// Second terms of axes, [channel][axis]: eight units is the least that a swizzled row has.
-using StrongTile = OperandTileOf<numerics::kHeadDim, 8>;
+using SecondTermsByChannel = OperandTileOf<numerics::kHeadDim, 8>;
 
 /// Fills a tile from rows that start `pitch` units apart; all threads. `convert` may change the
 /// format of two elements.

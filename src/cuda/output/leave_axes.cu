@@ -57,12 +57,12 @@ struct HeadRows {
 constexpr int kBasisColumns = kDim + numerics::kValueAxes;
 constexpr int kBasisPitch = kBasisColumns / device::kUnitElements;
 /// Units of a depth: the axes that have a second term, and zeros.
-constexpr int kStrongUnits = device::kDepth / device::kUnitElements;
+constexpr int kSecondTermUnits = device::kDepth / device::kUnitElements;
 static_assert(numerics::kValueAxes == device::kUnitElements);
 
 struct Storage {
   device::OperandTile basis;
-  device::StrongTile strong;
+  device::SecondTermsByChannel second_terms;
   device::OperandTile rows[2];
   float means[kDim];
 };
@@ -98,7 +98,7 @@ __device__ __forceinline__ void write_tile(const HeadRows& head, std::int64_t fi
                                            const Storage& shared, const device::OperandTile& tile) {
   const device::ProductThread thread;
   device::RowProducts sums = {};
-  device::multiply_rows<kFloat16, 1>(tile, shared.strong, sums);
+  device::multiply_rows<kFloat16, 1>(tile, shared.second_terms, sums);
   device::multiply_rows<kFloat16>(tile, shared.basis, sums);
 #pragma unroll
   for (int g = 0; g < device::kColumnGroups; ++g) {
@@ -140,11 +140,11 @@ __device__ __forceinline__ void load_bases(const std::uint16_t* bases, Storage& 
   const BasisFormat<kFloat16> convert;
   device::load_basis(bases, kBasisPitch, shared.basis, convert);
   const auto* source = reinterpret_cast<const uint4*>(bases);
-  for (int i = static_cast<int>(threadIdx.x); i < kDim * kStrongUnits; i += kThreads) {
-    const int row = i / kStrongUnits;
-    const int unit = i % kStrongUnits;
+  for (int i = static_cast<int>(threadIdx.x); i < kDim * kSecondTermUnits; i += kThreads) {
+    const int row = i / kSecondTermUnits;
+    const int unit = i % kSecondTermUnits;
     const uint4 low = unit == 0 ? source[row * kBasisPitch + device::kRowUnits] : uint4{};
-    shared.strong.unit(row, unit) =
+    shared.second_terms.unit(row, unit) =
         make_uint4(convert(low.x), convert(low.y), convert(low.z), convert(low.w));
   }
 }

@@ -31,7 +31,7 @@ static_assert(device::kUnitElements == kChunkChannels);
 
 struct OnAxesStorage {
   device::OperandTile basis;
-  device::AxesTile axes;  // second terms of the first columns of the basis
+  device::SecondTerms second_terms;
   device::OperandTile rows[2];
   float offsets[numerics::kHeadDim];  // the means that are removed, times the basis
 };
@@ -93,7 +93,7 @@ __device__ __forceinline__ void write_score_tile(const Arguments& a, const AxesT
   const device::ProductThread thread;
   device::RowProducts sums = {};
   constexpr bool kFloat16 = kType == ElementType::float16;
-  if (thread.first_column == 0) device::multiply_rows<kFloat16>(rows, shared.axes, sums);
+  if (thread.first_column == 0) device::multiply_rows<kFloat16>(rows, shared.second_terms, sums);
   device::multiply_rows<kFloat16>(rows, shared.basis, sums);
   const std::int64_t row = at.tile * kTileRows + thread.first_row + thread.group;
   std::byte* codes = kQuery ? a.query_row(at.bh, row) : a.key_row(at.bh, row);
@@ -140,7 +140,7 @@ __device__ __forceinline__ void write_value_tile(const Arguments& a, const AxesT
   const auto key_of = [&](int n, int index) {
     return thread.first_row + numerics::key_of_slot(device::dealt_row(n, index));
   };
-  if (thread.first_column == 0) device::multiply_columns<kFloat16>(rows, shared.axes, key_of, sums);
+  if (thread.first_column == 0) device::multiply_columns<kFloat16>(rows, shared.second_terms, key_of, sums);
   device::multiply_columns<kFloat16>(rows, shared.basis, key_of, sums);
   const int count = rows_in_tile(a.problem.keys, at.tile);
   constexpr int kWords = kChunkChannels / kWordSlots;
@@ -195,7 +195,7 @@ __device__ __forceinline__ void load_basis(const Arguments& a, std::int64_t bh, 
   const std::uint16_t* basis = a.basis<std::uint16_t>(part, bh);
   const auto same = [](std::uint32_t pair) { return pair; };
   device::load_basis(basis, device::kRowUnits, shared.basis, same);
-  device::load_basis(basis + kElements, device::kRowUnits, shared.axes, same);
+  device::load_basis(basis + kElements, device::kRowUnits, shared.second_terms, same);
   __syncthreads();
   const auto column = static_cast<int>(threadIdx.x);
   if (column < numerics::kHeadDim) {
@@ -213,7 +213,7 @@ __device__ __forceinline__ void load_basis(const Arguments& a, std::int64_t bh, 
 #pragma unroll
       for (int c = 0; c < kChunkChannels; ++c) sum = __fmaf_rn(mean[c], x[c], sum);
       if (column >= device::kWarpColumns) continue;
-      const uint4 low = shared.axes.unit(column, i);
+      const uint4 low = shared.second_terms.unit(column, i);
       to_floats<kType>(RawChunk<kType>{{low.x, low.y, low.z, low.w}}, x);
 #pragma unroll
       for (int c = 0; c < kChunkChannels; ++c) sum = __fmaf_rn(mean[c], x[c], sum);

@@ -2,7 +2,7 @@
 #pragma once
 
 // Shared memory of a thread block. Kernels get theirs here, so that a model of the machine can give
-// every block its own (model/README.md).
+// every block its own (docs/machine_model.md).
 namespace openvc::cuda::ptx {
 
 /// An object of static shared memory: one per kernel and type.
