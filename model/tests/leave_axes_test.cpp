@@ -29,7 +29,8 @@ constexpr std::int64_t kKeys = 4100;
 constexpr std::int64_t kHeads = 2;
 constexpr int kDim = numerics::kHeadDim;
 
-/// A unit in the last place of the output, and the rounding of binary32 sums of terms up to `scale`.
+/// A unit in the last place of the output, and the rounding of binary32 sums of terms up to
+/// `scale`.
 double tolerance(ElementType type, double expected, double scale) {
   return std::fabs(expected) * (type == ElementType::float16 ? 0x1p-10 : 0x1p-7) + scale * 0x1p-18;
 }

@@ -421,9 +421,9 @@ inline std::string value_axes_difference(const Prepared& expected, const Prepare
   return std::to_string(flips) + " codes of V of head " + std::to_string(head) + " differ; ";
 }
 
-/// Share of the codes of Q and K on axes that a GPU may round to the other side of a tie. Rounding of
-/// the sums explains 3e-5. Where a token is an outlier in a channel, small products are differences
-/// of large ones: 1.5 % of the codes of 43 such tokens were seen to differ.
+/// Share of the codes of Q and K on axes that a GPU may round to the other side of a tie. Rounding
+/// of the sums explains 3e-5. Where a token is an outlier in a channel, small products are
+/// differences of large ones: 1.5 % of the codes of 43 such tokens were seen to differ.
 inline constexpr double kMaxFlips = 0.02;
 
 /// Where two preparations differ first; empty if they are equal, heads on axes but for ties.

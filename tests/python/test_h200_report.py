@@ -288,7 +288,9 @@ def test_short_calls_say_from_where_they_pay(record):
     del record["steps"]["short 24 heads"]
     text = main_tables.short_calls(record)
     assert text.startswith("A call pays from 4,096 tokens: 80 against 100 us with 8 heads,")
-    assert "At 2,048 tokens its time in a CUDA graph differs from that of BF16 by +10 to +10 %" in text
+    assert (
+        "At 2,048 tokens its time in a CUDA graph differs from that of BF16 by +10 to +10 %" in text
+    )
     step["4096"]["graph"] = times(0.2, 0.1)
     assert "BF16 attention is faster" in main_tables.short_calls(record)
     del record["steps"]["short 8 heads"]

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <vector>
 
-
 // Memory of the model's device, which is the host's.
 namespace openvc::test {
 

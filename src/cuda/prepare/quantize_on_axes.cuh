@@ -140,7 +140,8 @@ __device__ __forceinline__ void write_value_tile(const Arguments& a, const AxesT
   const auto key_of = [&](int n, int index) {
     return thread.first_row + numerics::key_of_slot(device::dealt_row(n, index));
   };
-  if (thread.first_column == 0) device::multiply_columns<kFloat16>(rows, shared.second_terms, key_of, sums);
+  if (thread.first_column == 0)
+    device::multiply_columns<kFloat16>(rows, shared.second_terms, key_of, sums);
   device::multiply_columns<kFloat16>(rows, shared.basis, key_of, sums);
   const int count = rows_in_tile(a.problem.keys, at.tile);
   constexpr int kWords = kChunkChannels / kWordSlots;
