@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 PROGRAM = "open-vc-attn"
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
@@ -47,9 +47,7 @@ def run(
     try:
         return command(arguments)
     except BrokenPipeError:
-        # Nobody reads; the interpreter must not try again when it ends.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon(sys.stdout)  # nobody reads
         return EXIT_FAILURE
     except ValueError as error:
         return complain(str(error), EXIT_USAGE)
@@ -59,11 +57,27 @@ def run(
         return EXIT_INTERRUPTED
 
 
+def _abandon(stream: TextIO) -> None:
+    """Lets what a stream still holds be lost. The interpreter tries to write it once more when it
+    ends, and changes the status if it cannot."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _tell(text: str) -> None:
+    """Writes to standard error, if anybody reads that."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        _abandon(sys.stderr)
+
+
 def complain(message: str, status: int = EXIT_USAGE) -> int:
     """Says on standard error what is wrong, if anybody reads that; returns the status."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):  # the status still tells
-            print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)
+    _tell(f"{PROGRAM}: {message}\n")
     return status
 
 
@@ -146,10 +160,10 @@ class Progress:
     def __call__(self, text: str) -> None:
         subject = text.partition(": ")[0]
         if self._live:
-            self._show(f"\r{text.ljust(self._width)}")
+            _tell(f"\r{text.ljust(self._width)}")
             self._width = len(text)
         elif subject != self._subject:
-            self._show(f"{self._command}: {subject}\n")
+            _tell(f"{self._command}: {subject}\n")
         self._subject = subject
 
     def __enter__(self) -> Progress:
@@ -157,11 +171,4 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._live and self._width:
-            self._show("\r" + " " * self._width + "\r")
-
-    @staticmethod
-    def _show(text: str) -> None:
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(text)
-                sys.stderr.flush()
+            _tell("\r" + " " * self._width + "\r")

@@ -458,8 +458,9 @@ def test_the_program_lies_beside_the_extension(tmp_path, monkeypatch):
     assert paths["PROGRAM"] == tmp_path / "bin" / "open-vc-attn"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("stream", ["closed", "full"])
-def test_messages_of_the_wrapper_may_be_lost(tmp_path, stream):
+def test_messages_of_the_wrapper_may_be_lost(tmp_path, stream, unbuffered):
     code = (
         "from pathlib import Path; from open_vc_attn import cli; "
         f"cli._PROGRAM = Path({str(tmp_path)!r}) / 'none'; raise SystemExit(cli.run([]))"
@@ -469,5 +470,6 @@ def test_messages_of_the_wrapper_may_be_lost(tmp_path, stream):
         ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, code],
         stdout=subprocess.PIPE,
         text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
     assert (result.returncode, result.stdout) == (1, "")
