@@ -3,10 +3,12 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/matrix_descriptor.cuh"
+
 // PTX ISA 9.0, 9.7.15, wgmma (PTX 8.0, sm_90a): asynchronous matrix products of a warpgroup.
 // D[64, n] (+)= A[64, 32] B[32, n] with E4M3 operands; `accumulate` false ignores the old D.
-// Operands in shared memory are named by descriptors. Nothing may touch D between the issue and the
-// wait.
+// Operands in shared memory are named by descriptors (matrix_descriptor.cuh). Nothing may touch D
+// between the issue and the wait.
 namespace openvc::cuda::ptx {
 
 /// wgmma.fence: orders register accesses of the warpgroup before the following products.
@@ -55,26 +57,6 @@ __device__ __forceinline__ void warpgroup_undefined_operand(std::uint32_t (&d)[k
   for (int i = 0; i < kCount; ++i) asm volatile("" : "=r"(d[i]));
 }
 
-/// Swizzle modes of the matrix descriptor (bits 62-63).
-enum class Swizzle : std::uint64_t { bytes_128 = 1, bytes_32 = 3 };
-
-/// Matrix descriptor of a K-major operand tile whose rows are as wide as its swizzle: groups of
-/// eight rows follow each other. Address and offsets are in units of 16 bytes.
-template <Swizzle kSwizzle>
-__device__ __forceinline__ std::uint64_t matrix_descriptor(std::uint32_t shared_address) {
-  constexpr std::uint64_t kRowBytes = kSwizzle == Swizzle::bytes_128 ? 128 : 32;
-  constexpr std::uint64_t kGroupStride = 8 * kRowBytes / 16;  // stride byte offset
-  constexpr std::uint64_t kLeadingOffset = 1;                 // unused for swizzled K-major tiles
-  return static_cast<std::uint64_t>((shared_address & 0x3FFFFu) >> 4) | kLeadingOffset << 16 |
-         kGroupStride << 32 | static_cast<std::uint64_t>(kSwizzle) << 62;
-}
-
-/// Advances a descriptor inside the tile or to another one.
-__device__ __forceinline__ std::uint64_t advance_descriptor(std::uint64_t descriptor,
-                                                            std::uint32_t bytes) {
-  return descriptor + (bytes >> 4);
-}
-
 /// wgmma.mma_async: D binary16, packed in pairs of columns; A and B in shared memory.
 __device__ __forceinline__ void wgmma_m64n128k32_f16_ss(std::uint32_t (&d)[32], std::uint64_t a,
                                                         std::uint64_t b, bool accumulate) {
@@ -95,8 +77,8 @@ __device__ __forceinline__ void wgmma_m64n128k32_f16_ss(std::uint32_t (&d)[32], 
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
-/// wgmma.mma_async: D binary32; A in registers.
-__device__ __forceinline__ void wgmma_m64n136k32_f32_rs(float (&d)[68], const std::uint32_t (&a)[4],
+/// wgmma.mma_async: D binary32; A in the four registers a[0..3].
+__device__ __forceinline__ void wgmma_m64n136k32_f32_rs(float (&d)[68], const std::uint32_t* a,
                                                         std::uint64_t b, bool accumulate) {
   asm volatile(
       "{\n"

@@ -6,6 +6,7 @@
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/synchronize.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/config.hpp"
@@ -36,7 +37,7 @@ template <class Config>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_kernel(const __grid_constant__ Parameters parameters) {
   constexpr KernelConfig kConfig = Config::kValue;
-  extern __shared__ std::uint8_t dynamic_shared[];
+  auto* dynamic_shared = &ptx::dynamic_shared<std::uint8_t>();
   auto& shared = *reinterpret_cast<Storage<Config>*>(
       dynamic_shared + (0u - ptx::shared_address(dynamic_shared)) % kTileAlignment);
   schedule::ClusterCoord coord;

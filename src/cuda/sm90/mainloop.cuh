@@ -195,10 +195,8 @@ struct Consumer {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kValueSteps; ++step) {
-      const std::uint32_t a[4] = {f.probabilities[4 * step], f.probabilities[4 * step + 1],
-                                  f.probabilities[4 * step + 2], f.probabilities[4 * step + 3]};
-      ptx::wgmma_m64n136k32_f32_rs(f.partial, a, ptx::advance_descriptor(values, step * kStepBytes),
-                                   step != 0);
+      ptx::wgmma_m64n136k32_f32_rs(f.partial, f.probabilities + 4 * step,
+                                   ptx::advance_descriptor(values, step * kStepBytes), step != 0);
     }
     ptx::wgmma_commit_group();
     value_ring.advance();
