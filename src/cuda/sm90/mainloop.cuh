@@ -306,7 +306,10 @@ struct Consumer {
   /// The main loop that is compiled for the rule of this head.
   __device__ __forceinline__ void run_mainloop() {
     const int count = tiles().count;
-    if (kConfig.causal && count == 0) return release_query();
+    if (kConfig.causal && count == 0) {
+      __syncwarp();  // all lanes have seen the Q tile that one of them gives back
+      return release_query();
+    }
     if constexpr (kConfig.max_extra_steps >= 4) {
       if (head.extra_steps == 4) return run_mainloop_of_steps<4>(count);
     }
