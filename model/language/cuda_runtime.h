@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cuda_runtime_api.h>
+
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -34,17 +37,19 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-#define threadIdx (openvc::model::coordinates.thread)
-#define blockIdx (openvc::model::coordinates.block)
-#define blockDim (openvc::model::coordinates.block_size)
-#define gridDim (openvc::model::coordinates.grid_size)
+inline const auto& threadIdx = openvc::model::coordinates.thread;
+inline const auto& blockIdx = openvc::model::coordinates.block;
+inline const auto& blockDim = openvc::model::coordinates.block_size;
+inline const auto& gridDim = openvc::model::coordinates.grid_size;
 
 inline void __syncthreads() { openvc::model::synchronize_block(); }
+inline void __syncwarp() { openvc::model::execute_aligned("bar.warp.sync"); }
 
 inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
 inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
+inline float __frcp_rn(float x) { return 1.0f / x; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __dp4a(int a, int b, int sum) {
@@ -140,14 +145,3 @@ inline unsigned __ballot_sync(unsigned mask, bool value) {
   return openvc::model::reduce<openvc::model::collect_bit>(mask, "vote.ballot", value ? 1u : 0u);
 }
 inline int __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0 ? 1 : 0; }
-
-// The runtime, as far as launching kernels needs it: memory is the host's, work is done at once.
-using cudaStream_t = void*;
-enum cudaError_t { cudaSuccess };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                                   cudaStream_t) {
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }

@@ -10,9 +10,9 @@
 
 // A model of a CUDA machine: kernels compiled by the host compiler, a fiber for every thread.
 //
-// A block runs at a time. Its threads take turns where they wait for each other: at barriers and in
-// instructions that a warp executes together. Which of those that can go on goes on is drawn from a
-// seed; results must not depend on it.
+// The blocks of a cluster run at a time. Their threads take turns where they wait for each other:
+// at barriers and in instructions that a warp executes together. Who goes on next, and when copies
+// arrive, is up to a schedule; results must not depend on it.
 namespace openvc::model {
 
 inline constexpr int kWarpLanes = 32;
@@ -42,15 +42,46 @@ struct Coordinates {
 };
 extern Coordinates coordinates;
 
+/// What messages call the parts of a kernel.
+struct Names {
+  std::function<std::string(unsigned warp)> role;
+  std::function<std::string(std::uint32_t offset)> barrier;  ///< by its place in shared memory
+};
+
 struct Grid {
   unsigned blocks = 1;
   unsigned threads = 1;
   std::size_t dynamic_shared_bytes = 0;
   const char* kernel = "kernel";  ///< for messages
+  unsigned cluster_size = 1;      ///< divides `blocks`
+  Names names{};
 };
 
-/// How turns are taken: 0 in the order of the threads, others drawn from the seed. With a seed
-/// copies to shared memory arrive as late as they may.
+/// Whose turn it is.
+enum class Turns {
+  in_order,         ///< of the threads
+  random,           ///< drawn from the seed
+  one_warp_last,    ///< the same, but one warp waits while anybody else can go on
+  one_block_first,  ///< the same, but one block of the cluster goes on while it can
+};
+
+/// When asynchronous copies are done: between their issue and what waits for them.
+enum class Engines {
+  eager,   ///< at once
+  lazy,    ///< when nobody can go on without one
+  random,  ///< drawn from the seed
+};
+
+struct Schedule {
+  std::uint64_t seed = 0;
+  Turns turns = Turns::in_order;
+  Engines engines = Engines::eager;
+
+  [[nodiscard]] std::string describe() const;
+};
+void set_schedule(const Schedule& schedule);
+
+/// 0: in order, copies at once. Others: turns drawn from the seed, copies as late as they may.
 void set_seed(std::uint64_t seed);
 
 /// Runs `thread` in every thread of every block. Throws Fault, or what a thread throws.
@@ -59,6 +90,11 @@ void launch(const Grid& grid, const std::function<void()>& thread);
 /// bar.sync 0: waits for all threads of the block that have not ended.
 void synchronize_block();
 
+/// barrier.cluster: arrive, and wait for all threads of the cluster that have not ended.
+void arrive_at_cluster_barrier();
+void wait_at_cluster_barrier();
+[[nodiscard]] unsigned cluster_rank();
+
 /// Operands of the lanes of a warp, null for lanes that take no part.
 using Operands = std::array<void*, kWarpLanes>;
 
@@ -66,9 +102,15 @@ using Operands = std::array<void*, kWarpLanes>;
 /// them must name the same instruction.
 void execute_together(unsigned mask, const char* instruction, void* operands,
                       void (*execute)(const Operands&));
+/// One that the whole warp executes together and that concerns nobody else.
+void execute_aligned(const char* instruction);
 
 /// Lane of the thread that runs.
 [[nodiscard]] int lane();
+
+/// setmaxnreg: the warp takes registers from the pool of its block, and waits for them, or gives
+/// some back.
+void set_registers(int registers, bool more);
 
 /// Static shared memory of a block: one object per key.
 void* static_shared(const void* key, std::size_t bytes, std::size_t alignment);
@@ -76,6 +118,8 @@ void* dynamic_shared();
 /// Address of shared memory in its 32-bit window, and back. `bytes` from there must be inside.
 [[nodiscard]] std::uint32_t shared_address(const void* pointer);
 [[nodiscard]] void* shared_pointer(std::uint32_t address, std::size_t bytes);
+/// mapa: the same place in another block of the cluster.
+[[nodiscard]] std::uint32_t map_address(std::uint32_t address, std::uint32_t rank);
 
 /// Asynchronous copies of the thread that runs: in groups, at the latest when it waits for them.
 void copy_asynchronously(void* destination, const void* source, std::size_t bytes, bool present);

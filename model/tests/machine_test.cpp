@@ -7,13 +7,13 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "cuda/ptx/load.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/shared_address.cuh"
 #include "cuda/ptx/shared_memory.cuh"
+#include "run_kernel.hpp"
 
 // What the machine does, and the faults that it must see.
 namespace openvc::model {
@@ -23,18 +23,6 @@ using testing::HasSubstr;
 
 constexpr unsigned kAllLanes = 0xFFFF'FFFFu;
 constexpr std::uint64_t kSeeds[] = {0, 1, 2, 3, 4, 5};
-
-/// The message of the fault that a kernel of one block ends with; "" without one.
-std::string fault_of(unsigned threads, const std::function<void()>& kernel,
-                     std::uint64_t seed = 0) {
-  set_seed(seed);
-  try {
-    launch({.threads = threads, .kernel = "test kernel"}, kernel);
-  } catch (const Fault& fault) {
-    return fault.what();
-  }
-  return "";
-}
 
 TEST(Machine, ThreadsSeeEachOtherBehindABarrier) {
   for (const std::uint64_t seed : kSeeds) {

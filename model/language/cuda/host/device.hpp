@@ -14,10 +14,25 @@ struct DeviceInfo {
   int multiprocessors = 3;  ///< few, so that kernels whose blocks stay have many tiles for each
 };
 
+inline int device_count() noexcept { return 1; }
+
 inline const DeviceInfo& device_info(int) {
   static const DeviceInfo kModel;
   return kModel;
 }
+
+class OncePerDevice {
+ public:
+  template <class Work>
+  void operator()(int, const Work& work) {
+    if (done_) return;
+    work();
+    done_ = true;
+  }
+
+ private:
+  bool done_ = false;
+};
 
 class DeviceGuard {
  public:

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "cuda/host/device.hpp"
+#include "gpu/agreement.hpp"
+#include "gpu/attention_pair.hpp"
+#include "machine/machine.hpp"
+#include "sm90_names.hpp"
+
+namespace openvc::test {
+
+/// Orders in which threads and engines may work: results must not depend on them.
+inline constexpr model::Schedule kSchedules[] = {
+    {0, model::Turns::in_order, model::Engines::eager},
+    {1, model::Turns::random, model::Engines::lazy},
+    {2, model::Turns::one_warp_last, model::Engines::random},
+    {3, model::Turns::one_block_first, model::Engines::random},
+};
+
+/// The Hopper kernel on the model of the machine.
+class Sm90Test : public testing::Test {
+ protected:
+  void SetUp() override { name_sm90_kernels(); }
+  void TearDown() override { model::set_schedule({}); }
+
+  /// Runs prepared inputs by every schedule: one result, guards, every element written.
+  static AttentionResult device_result(const AttentionCase& c, const HostPrepared& host) {
+    const DevicePrepared device(host);
+    AttentionResult result;
+    std::vector<std::byte> expected;
+    for (const model::Schedule& schedule : kSchedules) {
+      SCOPED_TRACE(schedule.describe());
+      model::set_schedule(schedule);
+      DeviceOutput out(c.problem, c.type);
+      run_on_device(device.view(), out);
+      EXPECT_EQ(out.fault(true), "");
+      EXPECT_TRUE(device.guards_untouched());
+      if (expected.empty()) {
+        expected = out.bytes();
+        result = out.read();
+      }
+      EXPECT_TRUE(out.bytes() == expected) << "the result depends on the schedule";
+    }
+    return result;
+  }
+
+  static void expect_agreement(const AttentionCase& c, const study::Tensors& tensors,
+                               const Bounds& bounds = {}) {
+    SCOPED_TRACE(c.describe());
+    const HostPrepared host(c, tensors);
+    EXPECT_EQ(disagreement(c.problem, device_result(c, host), run_on_cpu(host, c.type), bounds),
+              "");
+  }
+
+  static void expect_agreement(const AttentionCase& c, const Bounds& bounds = {}) {
+    expect_agreement(c, make_tensors(c), bounds);
+  }
+};
+
+}  // namespace openvc::test
