@@ -27,6 +27,13 @@ class Clock {
       counts_[i] = std::max(counts_[i], other.counts_[i]);
     }
   }
+  /// Whether all that happened before the other has happened before this.
+  [[nodiscard]] bool covers(const Clock& other) const {
+    for (Party party = 0; party < other.counts_.size(); ++party) {
+      if (at(party) < other.counts_[party]) return false;
+    }
+    return true;
+  }
 
  private:
   std::vector<std::uint64_t> counts_;

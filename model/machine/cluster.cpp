@@ -140,6 +140,15 @@ void Cluster::end(unsigned index) {
   release_cluster_barrier();
   if (own.alive > 0) return;
   transfers_.expect_none(rank());
+  Clock before;
+  for (unsigned i = 0; i < warps_of_block(); ++i) {
+    before.join(clocks_[rank() * warps_of_block() + i]);
+  }
+  for (const auto& [offset, barrier] : own.barriers) {
+    if (before.covers(barrier.from_peers)) continue;
+    fail("the block ends, and nothing orders an arrival of another block at " +
+         describe_barrier(rank(), offset) + " before that");
+  }
   for (const ProductLog& log : own.product_logs) {
     if (!log.is_even()) fail("the warps of a warpgroup have issued unlike numbers of products");
   }

@@ -52,6 +52,7 @@ struct Thread {
   bool waits_for_cluster = false;   // has arrived at its barrier
   std::uint64_t cluster_phase = 0;  // in which it has
   int registers = 0;
+  int mutations = 0;  // instructions that a planted fault concerns
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> copy_groups;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "machine/cluster.hpp"
+#include "machine/mutation.hpp"
 
 namespace openvc::model {
 namespace {
@@ -120,6 +121,7 @@ void complete_bytes(const BarrierPlace& place, std::uint32_t bytes, const char* 
 void init_barrier(std::uint32_t address, std::uint32_t arrivals) {
   const char* instruction = "mbarrier.init";
   const BarrierPlace place = barrier_place(address, Scope::block, instruction);
+  arrivals += static_cast<std::uint32_t>(mutation_amount(instruction, place.rank, place.offset));
   if (arrivals == 0 || arrivals > kMostArrivals) {
     fail(std::string(instruction) + ": " + std::to_string(arrivals) + " arrivals; expected 1 to " +
          std::to_string(kMostArrivals));
@@ -137,15 +139,17 @@ void init_barrier(std::uint32_t address, std::uint32_t arrivals) {
 }
 
 void fence_barriers() {
+  if (is_mutated(Mutation::Kind::skip, "fence.mbarrier_init")) return;
   Block& block = cluster().block();
   for (auto& [offset, barrier] : block.barriers) {
     if (barrier.initialiser == cluster().warp_party()) barrier.fenced = true;
   }
 }
 
-void arrive(std::uint32_t address, std::uint32_t bytes, Scope scope, const char* instruction) {
-  cluster().perhaps_yield();
-  const BarrierPlace place = barrier_place(address, scope, instruction);
+namespace {
+
+void arrive_once(const BarrierPlace& place, std::uint32_t bytes, Scope scope,
+                 const char* instruction) {
   Barrier& barrier = barrier_at(place, scope, instruction);
   if (barrier.pending == 0) {
     fail(std::string(instruction) + ": one arrival too many at " + name_of(place) + ": " +
@@ -153,10 +157,25 @@ void arrive(std::uint32_t address, std::uint32_t bytes, Scope scope, const char*
   }
   barrier.bytes += bytes;
   --barrier.pending;
+  const std::uint64_t deed = cluster().tick();
+  if (place.rank != cluster().rank()) barrier.from_peers.raise(cluster().warp_party(), deed);
   barrier.arrived.join(cluster().clock());
   const std::string wrong = miscount(barrier, place);
   if (!wrong.empty()) fail(std::string(instruction) + ": " + wrong);
   settle(barrier);
+}
+
+}  // namespace
+
+void arrive(std::uint32_t address, std::uint32_t bytes, Scope scope, const char* instruction) {
+  cluster().perhaps_yield();
+  const BarrierPlace place = barrier_place(address, scope, instruction);
+  if (is_mutated(Mutation::Kind::skip, instruction, place.rank, place.offset)) return;
+  if (is_mutated(Mutation::Kind::repeat, instruction, place.rank, place.offset)) {
+    arrive_once(place, 0, scope, instruction);
+  }
+  bytes += static_cast<std::uint32_t>(mutation_amount(instruction, place.rank, place.offset));
+  arrive_once(place, bytes, scope, instruction);
 }
 
 namespace {
@@ -170,13 +189,16 @@ bool passes(const BarrierPlace& place, std::uint32_t parity) {
   return true;
 }
 
-BarrierPlace place_to_wait(std::uint32_t address, std::uint32_t parity) {
-  const char* instruction = "mbarrier.try_wait";
+constexpr const char* kTryWait = "mbarrier.try_wait";
+
+BarrierPlace place_to_wait(std::uint32_t address, std::uint32_t& parity) {
   cluster().perhaps_yield();
   if (parity > 1) {
-    fail(std::string(instruction) + ": parity " + std::to_string(parity) + "; expected 0 or 1");
+    fail(std::string(kTryWait) + ": parity " + std::to_string(parity) + "; expected 0 or 1");
   }
-  return barrier_place(address, Scope::block, instruction);
+  const BarrierPlace place = barrier_place(address, Scope::block, kTryWait);
+  parity ^= static_cast<std::uint32_t>(mutation_amount(kTryWait, place.rank, place.offset));
+  return place;
 }
 
 }  // namespace
@@ -195,6 +217,7 @@ bool try_wait(std::uint32_t address, std::uint32_t parity) {
 
 void wait_for_phase(std::uint32_t address, std::uint32_t parity) {
   const BarrierPlace place = place_to_wait(address, parity);
+  if (is_mutated(Mutation::Kind::skip, kTryWait, place.rank, place.offset)) return;
   while (!passes(place, parity)) {
     Thread& self = cluster().self();
     self.barrier = place.offset;

@@ -22,6 +22,7 @@ struct Barrier {
   Party party = 0;  // the barrier itself: its phases
   Clock arrived{};
   Clock completed{};
+  Clock from_peers{};     // arrivals of other blocks
   Party initialiser = 0;  // the warp
   std::uint64_t initialised = 0;
   bool fenced = false;  // fence.mbarrier_init has followed

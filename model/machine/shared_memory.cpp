@@ -53,6 +53,11 @@ bool SharedMemory::is_fenced(std::uint32_t offset) const {
   return std::memcmp(base_ + offset, seen_by_engines_.data() + offset, kChunkBytes) == 0;
 }
 
+bool SharedMemory::is_poison(std::uint32_t offset) const {
+  return std::all_of(base_ + offset, base_ + offset + kChunkBytes,
+                     [](std::byte byte) { return byte == std::byte{kPoison}; });
+}
+
 void SharedMemory::fence() {
   const std::size_t used =
       std::min(kSharedBytes, (static_end_ + kChunkBytes - 1) / kChunkBytes * kChunkBytes);

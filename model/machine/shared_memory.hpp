@@ -66,6 +66,8 @@ class SharedMemory {
   /// Whether the engines see in a chunk what threads see.
   [[nodiscard]] bool is_fenced(std::uint32_t offset) const;
   void fence();
+  /// Whether a chunk holds what memory starts with.
+  [[nodiscard]] bool is_poison(std::uint32_t offset) const;
 
  private:
   std::vector<std::byte> memory_;

@@ -8,129 +8,14 @@
 
 #include "machine/cluster.hpp"
 #include "machine/matrix_product.hpp"
+#include "machine/mutation.hpp"
 #include "machine/rounding.hpp"
-#include "machine/swizzle.hpp"
 
 namespace openvc::model {
 namespace {
 
 constexpr std::size_t kRegisterBytes = sizeof(std::uint32_t);
-constexpr int kGroupRows = 8;  // of a descriptor's stride, and of a fragment
-constexpr int kRowChunks = kProductDepth / static_cast<int>(kChunkBytes);
-
-/// PTX ISA 9.0, 9.7.15.5.1.2.2: the matrix descriptor of a K-major operand.
-Matrix decode(std::uint64_t descriptor, const char* name, const Product& product) {
-  const auto field = [&](int first, int bits) {
-    return static_cast<std::uint32_t>(descriptor >> first & ((1u << bits) - 1));
-  };
-  const auto refuse = [&](const std::string& text) {
-    fail(std::string(product.instruction) + ": descriptor of " + name + " " +
-         hexadecimal(descriptor) + ": " + text);
-  };
-  constexpr std::uint32_t kSpans[] = {0, 128, 64, 32};  // by the swizzle mode
-  Matrix matrix{.name = name};
-  matrix.swizzle = kSpans[field(62, 2)];
-  matrix.start = (field(0, 14) << 4) - kWindowBase;
-  matrix.group_stride = field(32, 14) << 4;
-  if (matrix.swizzle == 0) refuse("no swizzle; the model knows those of 32, 64 and 128 bytes");
-  if (field(14, 2) != 0 || field(30, 2) != 0 || field(46, 3) != 0 || field(52, 10) != 0) {
-    refuse("bits that must be zero are not");
-  }
-  if (field(49, 3) != 0) refuse("a base offset; the model knows tiles that start at a pattern");
-  const std::uint32_t pattern = kGroupRows * matrix.swizzle;
-  if (matrix.start % pattern >= matrix.swizzle) {
-    refuse("the tile starts at " + hexadecimal(matrix.start + kWindowBase) +
-           "; expected a multiple of " + std::to_string(pattern) + ", the swizzle's pattern");
-  }
-  if (matrix.start % matrix.swizzle + kProductDepth > matrix.swizzle) {
-    refuse("32 bytes of k reach beyond the swizzle's span of " + std::to_string(matrix.swizzle));
-  }
-  return matrix;
-}
-
-/// Calls visit(offset, row of the tile, chunk of the row) for every chunk of a matrix.
-template <class Visit>
-void for_each_chunk(const Matrix& matrix, const Visit& visit) {
-  for (int i = matrix.first_row; i < matrix.first_row + matrix.rows; ++i) {
-    const auto row = static_cast<std::uint32_t>(i);
-    const std::uint32_t line =
-        matrix.start + row / kGroupRows * matrix.group_stride + row % kGroupRows * matrix.swizzle;
-    for (std::uint32_t j = 0; j < kRowChunks; ++j) {
-      visit(swizzled(line + j * kChunkBytes, matrix.swizzle), row, j);
-    }
-  }
-}
-
-std::vector<std::byte> read(const Matrix& matrix) {
-  const SharedMemory& shared = cluster().block().shared;
-  std::vector<std::byte> bytes(static_cast<std::size_t>(matrix.rows) * kProductDepth);
-  std::byte* target = bytes.data();
-  for_each_chunk(matrix, [&](std::uint32_t offset, std::uint32_t, std::uint32_t) {
-    std::memcpy(target, shared.data() + offset, kChunkBytes);
-    target += kChunkBytes;
-  });
-  return bytes;
-}
-
-/// A chunk of a copied tile that a matrix has, and where.
-struct Reference {
-  const Chunk* chunk = nullptr;
-  std::uint32_t row = 0;  // of the matrix
-  std::uint32_t column = 0;
-};
-
-/// What is wrong if a chunk is not what the descriptor takes it for: by the first one that was
-/// copied. Empty if nothing is.
-std::string wrong_layout(const Matrix& matrix, const Chunk& chunk, Reference& first,
-                         std::uint32_t row, std::uint32_t column) {
-  if (chunk.copy == 0) return {};  // written by threads, in a layout that only they know
-  if (first.chunk == nullptr) first = {&chunk, row, column};
-  if (chunk.swizzle != matrix.swizzle) {
-    return "the descriptor says a swizzle of " + std::to_string(matrix.swizzle) +
-           " bytes, the tile was copied with one of " + std::to_string(chunk.swizzle);
-  }
-  const std::uint32_t expected_row = first.chunk->row + row - first.row;
-  const std::uint32_t expected_column = first.chunk->column + column - first.column;
-  const bool is_same_tile = chunk.copy == first.chunk->copy;
-  if (is_same_tile && chunk.row == expected_row && chunk.column == expected_column) return {};
-  return "expected row " + std::to_string(expected_row) + ", chunk " +
-         std::to_string(expected_column) + " of the tile, found row " + std::to_string(chunk.row) +
-         ", chunk " + std::to_string(chunk.column) + (is_same_tile ? "" : " of another tile") +
-         "; the stride byte offset of the descriptor is " + std::to_string(matrix.group_stride);
-}
-
-}  // namespace
-
-void TensorCore::begin_reading(const Matrix& matrix, const char* instruction) {
-  SharedMemory& shared = cluster().block().shared;
-  Reference first;
-  for_each_chunk(matrix, [&](std::uint32_t offset, std::uint32_t row, std::uint32_t column) {
-    const auto refuse = [&](const std::string& text) {
-      fail(std::string(instruction) + ": row " + std::to_string(row) + " of " + matrix.name +
-           " at " + hexadecimal(kWindowBase + offset) + ": " + text);
-    };
-    if (!SharedMemory::is_inside(offset, kChunkBytes)) refuse("outside of shared memory");
-    Chunk& chunk = shared.chunk(offset);
-    if (chunk.in_flight) {
-      refuse("a copy of " + cluster().describe_warp(chunk.writer) +
-             " that writes it is in flight; wait for its barrier");
-    }
-    if (chunk.party != Chunk::kNobody && cluster().clock().at(chunk.party) <= chunk.phase) {
-      refuse("a copy of " + cluster().describe_warp(chunk.writer) +
-             " has written it, and the warp has not waited for phase " +
-             std::to_string(chunk.phase) + " of " +
-             cluster().describe_barrier(rank_, chunk.barrier));
-    }
-    if (!shared.is_fenced(offset)) {
-      refuse("threads have stored it, and no fence.proxy.async came between");
-    }
-    const std::string wrong = wrong_layout(matrix, chunk, first, row, column);
-    if (!wrong.empty()) refuse(wrong);
-    shared.last_reader(offset, warp_) = issued_;
-  });
-}
-
-namespace {
+constexpr int kGroupRows = 8;  // of a fragment
 
 /// A from the registers of the lanes: rows l / 4 and l / 4 + 8, bytes 4 (l % 4) and 16 further.
 std::vector<std::byte> read(const std::array<const std::uint32_t*, kWarpLanes>& registers) {
@@ -214,10 +99,10 @@ void TensorCore::issue(const Operands& lanes) {
                   .number = 0};
   ++issued_;
   if (product.a == nullptr) {
-    pending.a = decode(product.a_descriptor, "A", product);
+    pending.a = decode_descriptor(product.a_descriptor, "A", product.instruction);
     pending.a.first_row = static_cast<int>(warp_ % kWarpgroupWarps) * kProductRows;
     pending.a.rows = kProductRows;
-    begin_reading(pending.a, product.instruction);
+    begin_reading(pending.a, {product.instruction, warp_, issued_});
     pending.a_bytes = read(pending.a);
   } else {
     for (std::size_t lane = 0; lane < kWarpLanes; ++lane) {
@@ -225,9 +110,9 @@ void TensorCore::issue(const Operands& lanes) {
     }
     pending.a_bytes = read(pending.a_registers);
   }
-  pending.b = decode(product.b_descriptor, "B", product);
+  pending.b = decode_descriptor(product.b_descriptor, "B", product.instruction);
   pending.b.rows = product.columns;
-  begin_reading(pending.b, product.instruction);
+  begin_reading(pending.b, {product.instruction, warp_, issued_});
   pending.b_bytes = read(pending.b);
   pending.number = issued_;
   pending.sums = &sums_of(lanes, product);
@@ -307,28 +192,35 @@ void TensorCore::publish(Sums& sums, const char* instruction) {
 void multiply(const Product& product) {
   cluster().perhaps_yield();
   Product mine = product;
+  mine.b_descriptor += static_cast<std::uint64_t>(mutation_amount(product.instruction));
   execute_together(~0u, product.instruction, &mine, [](const Operands& lanes) {
     cluster().block().tensor_cores[cluster().warp()].issue(lanes);
   });
 }
 
 void fence_products() {
+  const char* instruction = "wgmma.fence";
+  if (is_mutated(Mutation::Kind::skip, instruction)) return;
   char unused = 0;
-  execute_together(~0u, "wgmma.fence", &unused, [](const Operands&) {
+  execute_together(~0u, instruction, &unused, [](const Operands&) {
     cluster().block().tensor_cores[cluster().warp()].fence();
   });
 }
 
 void commit_products() {
+  const char* instruction = "wgmma.commit_group";
+  if (is_mutated(Mutation::Kind::skip, instruction)) return;
   char unused = 0;
-  execute_together(~0u, "wgmma.commit_group", &unused, [](const Operands&) {
+  execute_together(~0u, instruction, &unused, [](const Operands&) {
     cluster().block().tensor_cores[cluster().warp()].commit();
   });
 }
 
 void wait_for_products(int pending_groups) {
-  int pending = pending_groups;
-  execute_together(~0u, "wgmma.wait_group", &pending, [](const Operands& lanes) {
+  const char* instruction = "wgmma.wait_group";
+  if (is_mutated(Mutation::Kind::skip, instruction)) return;
+  int pending = pending_groups + static_cast<int>(mutation_amount(instruction));
+  execute_together(~0u, instruction, &pending, [](const Operands& lanes) {
     cluster().block().tensor_cores[cluster().warp()].wait(*static_cast<int*>(lanes[0]));
   });
 }

@@ -12,6 +12,7 @@
 
 #include "machine/engines.hpp"
 #include "machine/machine.hpp"
+#include "machine/operand.hpp"
 
 namespace openvc::model {
 
@@ -28,16 +29,6 @@ class ProductLog {
   std::deque<Product> products_;  // that some warp has not issued yet
   std::uint64_t first_ = 0;       // number of the first of them
   std::array<std::uint64_t, kWarps> issued_{};
-};
-
-/// A matrix in shared memory: rows of 32 bytes of k.
-struct Matrix {
-  const char* name;  // "A" or "B"
-  std::uint32_t start = 0;
-  std::uint32_t swizzle = 0;       // span in bytes
-  std::uint32_t group_stride = 0;  // of eight rows
-  int first_row = 0;
-  int rows = 0;
 };
 
 /// The part of the tensor core that computes the 16 rows of a warp: products that are asynchronous.
@@ -76,9 +67,6 @@ class TensorCore {
   Sums& sums_of(const Operands& lanes, const Product& product);
   void complete(Pending& pending);
   void publish(Sums& sums, const char* instruction);
-
-  /// A product begins to read a matrix.
-  void begin_reading(const Matrix& matrix, const char* instruction);
 
   unsigned rank_;  // of the block
   unsigned warp_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "machine/cluster.hpp"
+#include "machine/mutation.hpp"
 #include "machine/swizzle.hpp"
 
 namespace openvc::model {
@@ -132,21 +133,24 @@ void TransferQueue::expect_none(unsigned rank) const {
 void copy_tile(const TensorMap& map, const TileCopy& copy) {
   cluster().perhaps_yield();
   const std::string name = copy.instruction;
+  if (is_mutated(Mutation::Kind::skip, copy.instruction)) return;
+  const std::uint32_t destination =
+      copy.destination + static_cast<std::uint32_t>(mutation_amount(copy.instruction));
   if (map.data == nullptr) fail(name + ": the tensor map has not been encoded");
   Transfer transfer{.instruction = copy.instruction,
                     .issuer = cluster().running(),
                     .rank = 0,
-                    .offset = copy.destination - kWindowBase,
+                    .offset = destination - kWindowBase,
                     .bytes = map.box[0] * map.box[1] * map.box[2],
                     .barrier = barrier_place(copy.barrier, Scope::block, copy.instruction),
                     .map = map};
   std::copy_n(copy.coordinates, 3, transfer.coordinates);
   if (!SharedMemory::is_inside(transfer.offset, transfer.bytes)) {
     fail(name + ": " + std::to_string(transfer.bytes) + " bytes to address " +
-         hexadecimal(copy.destination) + " do not lie in shared memory");
+         hexadecimal(destination) + " do not lie in shared memory");
   }
   if (transfer.offset % kTileAlignment != 0) {
-    fail(name + ": a tile at " + hexadecimal(copy.destination) + ", no multiple of " +
+    fail(name + ": a tile at " + hexadecimal(destination) + ", no multiple of " +
          std::to_string(kTileAlignment));
   }
   const unsigned blocks = copy.blocks != 0 ? copy.blocks : 1u << cluster().rank();
@@ -170,6 +174,8 @@ void copy_bulk(std::uint32_t destination, const void* source, std::uint32_t byte
                std::uint32_t barrier) {
   cluster().perhaps_yield();
   const char* instruction = "cp.async.bulk";
+  if (is_mutated(Mutation::Kind::skip, instruction)) return;
+  bytes += static_cast<std::uint32_t>(mutation_amount(instruction));
   const std::uint32_t offset = destination - kWindowBase;
   if (bytes % kChunkBytes != 0 || offset % kChunkBytes != 0 ||
       reinterpret_cast<std::uintptr_t>(source) % kChunkBytes != 0) {

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "machine/cluster.hpp"
+#include "machine/mutation.hpp"
 
 // Where threads of a cluster wait for each other.
 namespace openvc::model {
@@ -16,6 +17,7 @@ constexpr int kMostRegisters = 256;
 // ---- the barrier of a block ---------------------------------------------------------------------
 
 void Cluster::synchronize_block() {
+  if (is_mutated(Mutation::Kind::skip, "bar.sync")) return;
   self().state = State::at_block_barrier;
   ++block().at_barrier;
   block().arrived.join(clock());
@@ -50,10 +52,12 @@ bool Cluster::has_arrived_at_cluster(const Thread& thread) const {
 }
 
 void Cluster::arrive_at_cluster_barrier() {
-  execute_aligned("barrier.cluster.arrive");
+  const char* instruction = "barrier.cluster.arrive";
+  if (is_mutated(Mutation::Kind::skip, "barrier.cluster")) return;
+  execute_aligned(instruction);
   Thread& thread = self();
   if (thread.waits_for_cluster) {
-    fail("barrier.cluster.arrive: a second time without barrier.cluster.wait between");
+    fail(std::string(instruction) + ": a second time without barrier.cluster.wait between");
   }
   thread.waits_for_cluster = true;
   thread.cluster_phase = cluster_phase_;
@@ -63,9 +67,11 @@ void Cluster::arrive_at_cluster_barrier() {
 }
 
 void Cluster::wait_at_cluster_barrier() {
-  execute_aligned("barrier.cluster.wait");
+  const char* instruction = "barrier.cluster.wait";
+  if (is_mutated(Mutation::Kind::skip, "barrier.cluster")) return;
+  execute_aligned(instruction);
   if (!self().waits_for_cluster) {
-    fail("barrier.cluster.wait: without barrier.cluster.arrive before it");
+    fail(std::string(instruction) + ": without barrier.cluster.arrive before it");
   }
   if (has_arrived_at_cluster(self())) suspend(State::at_cluster_barrier);
   self().waits_for_cluster = false;
@@ -126,6 +132,7 @@ void Cluster::give_registers(unsigned rank, int registers) {
 
 void Cluster::set_registers(int registers, bool more) {
   const char* instruction = more ? "setmaxnreg.inc" : "setmaxnreg.dec";
+  if (is_mutated(Mutation::Kind::skip, instruction)) return;
   execute_aligned(instruction);
   Thread& thread = self();
   const std::string has = std::string(instruction) + ": " + std::to_string(registers) +
