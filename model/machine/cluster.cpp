@@ -125,8 +125,19 @@ void Cluster::resume(unsigned index) {
   coordinates.block_size = {grid_.threads, 1, 1};
   coordinates.grid_size = {grid_.blocks, 1, 1};
   Thread& thread = threads_[index];
+  const auto shared = reinterpret_cast<std::uintptr_t>(block().shared.data());
+  window = {shared, shared + kSharedBytes};
   thread.fiber = std::move(thread.fiber).resume();
+  window = {};
+  // Its frames cannot be unwound: they stay until the process ends.
+  if (thread.is_abandoned) new context::fiber(std::move(thread.fiber));
   if (thread.state == State::ended && !failure_) end(index);
+}
+
+void Cluster::abandon(const std::string& text) {
+  failure_ = std::make_exception_ptr(Fault(where() + ": " + text));
+  self().is_abandoned = true;
+  main_ = std::move(main_).resume();
 }
 
 void Cluster::end(unsigned index) {

@@ -52,6 +52,7 @@ struct Thread {
   bool waits_for_cluster = false;   // has arrived at its barrier
   std::uint64_t cluster_phase = 0;  // in which it has
   int registers = 0;
+  bool is_abandoned = false;
   int mutations = 0;  // instructions that a planted fault concerns
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> copy_groups;
@@ -111,6 +112,8 @@ class Cluster {
             void (*execute)(const Operands&));
   /// setmaxnreg: registers of a thread change by way of the block's pool.
   void set_registers(int registers, bool more);
+  /// Ends the launch with a fault where no exception may be thrown: the thread is left as it is.
+  void abandon(const std::string& text);
 
   // ---- all of it ----
   [[nodiscard]] const Grid& grid() const { return grid_; }
@@ -137,6 +140,7 @@ class Cluster {
   // ---- for messages ----
   [[nodiscard]] std::string where() const;
   [[nodiscard]] std::string describe_warp(unsigned thread) const;
+  [[nodiscard]] std::string describe_warp_of_party(Party party) const;
   [[nodiscard]] std::string describe_barrier(unsigned rank, std::uint32_t offset) const;
 
  private:

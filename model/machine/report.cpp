@@ -37,6 +37,11 @@ std::string Cluster::describe_warp(unsigned thread) const {
   return text;
 }
 
+std::string Cluster::describe_warp_of_party(Party party) const {
+  return describe_warp(party / warps_of_block() * grid_.threads +
+                       party % warps_of_block() * kWarpLanes);
+}
+
 std::string Cluster::describe_barrier(unsigned rank, std::uint32_t offset) const {
   std::string text = "the barrier at " + hexadecimal(kWindowBase + offset);
   if (grid_.names.barrier) text = grid_.names.barrier(offset) + " (" + text + ")";

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "machine/access.hpp"
 #include "machine/clock.hpp"
 #include "machine/machine.hpp"
 
@@ -58,6 +59,9 @@ class SharedMemory {
   [[nodiscard]] std::uint64_t& last_reader(std::uint32_t offset, unsigned warp) {
     return readers_[std::size_t{offset / kPageBytes} * kMostWarps + warp];
   }
+  /// Of threads.
+  [[nodiscard]] AccessLog& accesses() { return accesses_; }
+
   static constexpr std::uint32_t kPageBytes = 1024;  // tiles have their own
   static constexpr unsigned kMostWarps = 32;
 
@@ -74,6 +78,7 @@ class SharedMemory {
   std::vector<std::byte> seen_by_engines_;
   std::vector<Chunk> chunks_;
   std::vector<std::uint64_t> readers_;
+  AccessLog accesses_;
   std::byte* base_ = nullptr;
   std::size_t static_end_ = 0;
   std::map<const void*, void*> static_objects_;

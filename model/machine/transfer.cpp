@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 
+#include "machine/access.hpp"
 #include "machine/cluster.hpp"
 #include "machine/mutation.hpp"
 #include "machine/swizzle.hpp"
@@ -43,6 +44,8 @@ std::array<std::byte, kChunkBytes> tile_chunk(const Transfer& transfer, std::uin
   for (std::uint32_t i = 0; i < kChunkBytes; ++i) {
     if (is_inside(0, at[0] + i)) bytes[i] = line[at[0] + i];
   }
+  const std::string violation = guard_violation({line + at[0], kChunkBytes, false});
+  if (!violation.empty()) fail_engine(transfer.instruction, transfer.issuer, violation);
   return bytes;
 }
 
@@ -70,6 +73,15 @@ void TransferQueue::issue(const Transfer& transfer) {
   check_initialised(transfer.barrier, Scope::cluster, transfer.instruction);
   expect_no_readers(transfer);
   SharedMemory& shared = cluster().block(transfer.rank).shared;
+  if (const auto deed =
+          shared.accesses().find_unordered(transfer.offset, transfer.bytes, cluster().clock());
+      deed && deed->warp != cluster().warp_party()) {
+    fail(std::string(transfer.instruction) + ": writes to " +
+         hexadecimal(kWindowBase + transfer.offset) + " and behind, of block " +
+         std::to_string(cluster().block(transfer.rank).index) +
+         ", and nothing orders an access of " + cluster().describe_warp_of_party(deed->warp) +
+         " before this");
+  }
   for_each_chunk(transfer, [&](std::uint32_t offset, std::uint32_t, std::uint32_t) {
     Chunk& chunk = shared.chunk(offset);
     const auto refuse = [&](const std::string& text) {
@@ -105,6 +117,8 @@ void TransferQueue::complete(std::size_t index) {
     if (is_tile) {
       shared.store(offset, tile_chunk(transfer, row, column).data(), kChunkBytes);
     } else {
+      const std::string violation = guard_violation({source, kChunkBytes, false});
+      if (!violation.empty()) fail_engine(transfer.instruction, transfer.issuer, violation);
       shared.store(offset, source, kChunkBytes);
       source += kChunkBytes;
     }

@@ -20,6 +20,7 @@ void Cluster::synchronize_block() {
   if (is_mutated(Mutation::Kind::skip, "bar.sync")) return;
   self().state = State::at_block_barrier;
   ++block().at_barrier;
+  (void)tick();
   block().arrived.join(clock());
   if (release_block_barrier(rank())) {
     yield();
@@ -62,6 +63,7 @@ void Cluster::arrive_at_cluster_barrier() {
   thread.waits_for_cluster = true;
   thread.cluster_phase = cluster_phase_;
   ++arrived_at_cluster_;
+  (void)tick();
   cluster_arrived_.join(clock());
   release_cluster_barrier();
 }

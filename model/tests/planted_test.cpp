@@ -176,15 +176,19 @@ void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; 
 class ModelPlanted : public Sm90Test, public testing::WithParamInterface<Planted> {};
 
 TEST_P(ModelPlanted, IsSeenByEverySchedule) {
-  AttentionCase c = make_case(1, 1, 300, 900);
-  c.numerics.max_extra_steps = 0;
-  const HostPrepared host(c, make_tensors(c));
+  // Two items of work for a cluster, more tiles than a ring has stages.
+  static const AttentionCase c = [] {
+    AttentionCase some = make_case(1, 1, 300, 900);
+    some.numerics.max_extra_steps = 0;
+    return some;
+  }();
+  static const HostPrepared host(c, make_tensors(c));
   const DevicePrepared device(host);
+  DeviceOutput out(c.problem, c.type);
   for (const model::Schedule& schedule : kSchedules) {
     SCOPED_TRACE(schedule.describe());
     model::set_schedule(schedule);
     model::set_mutation(GetParam().mutation);
-    DeviceOutput out(c.problem, c.type);
     std::string message;
     try {
       run_on_device(device.view(), out);

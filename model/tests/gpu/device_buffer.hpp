@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "machine/access.hpp"
+
 // Memory of the model's device, which is the host's.
 namespace openvc::test {
 
@@ -22,7 +24,9 @@ class DeviceBuffer {
         filler_(filler) {
     const auto start = reinterpret_cast<std::uintptr_t>(memory_.data()) + kGuard;
     data_ = reinterpret_cast<std::byte*>((start + kAlignment - 1) / kAlignment * kAlignment);
+    model::guard_memory(data_, bytes_, kGuard);
   }
+  ~DeviceBuffer() { model::release_memory(data_); }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
