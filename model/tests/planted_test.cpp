@@ -173,9 +173,10 @@ const Planted kPlanted[] = {
 /// For messages of GoogleTest.
 void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
 
-class ModelPlanted : public Sm90Test, public testing::WithParamInterface<Planted> {};
+class ModelPlanted : public Sm90Test {};
+class ModelPlantedLines : public ModelPlanted, public testing::WithParamInterface<Planted> {};
 
-TEST_P(ModelPlanted, IsSeenByEverySchedule) {
+TEST_P(ModelPlantedLines, IsSeenByEverySchedule) {
   // Two items of work for a cluster, more tiles than a ring has stages.
   static const AttentionCase c = [] {
     AttentionCase some = make_case(1, 1, 300, 900);
@@ -200,7 +201,25 @@ TEST_P(ModelPlanted, IsSeenByEverySchedule) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernel, ModelPlanted, testing::ValuesIn(kPlanted),
+// A tensor that ends before the rows that the kernel is asked for.
+TEST_F(ModelPlanted, RowsBeyondTheOutput) {
+  AttentionCase c = make_case(1, 1, 100, 200);
+  const HostPrepared host(c, make_tensors(c));
+  const DevicePrepared device(host);
+  AttentionCase shorter = c;
+  shorter.problem.queries = 99;
+  const DeviceOutput out(shorter.problem, c.type);
+  std::string message;
+  try {
+    cuda::sm90::launch(device.view(), out.view(), nullptr, nullptr);
+  } catch (const model::Fault& fault) {
+    message = fault.what();
+  }
+  EXPECT_THAT(message, ContainsRegex("consumer 1.: stores to .* bytes of global memory, .* bytes "
+                                     "beyond the end of a buffer of 25344"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernel, ModelPlantedLines, testing::ValuesIn(kPlanted),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
