@@ -17,6 +17,7 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorStreamCaptureImplicit = 906,
 };
 inline const char* cudaGetErrorName(cudaError_t status) {
   return status == cudaErrorInvalidValue ? "cudaErrorInvalidValue" : "cudaError";
@@ -35,6 +36,14 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
 }
 inline cudaError_t cudaMemset(void* to, int byte, std::size_t bytes) {
   std::memset(to, byte, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t) {
+  return cudaMemset(to, byte, bytes);
+}
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }

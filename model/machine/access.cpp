@@ -46,7 +46,8 @@ std::string shared_violation(std::uint32_t offset, const Access& access) {
   const Clock& clock = cluster().clock();
   const auto end = offset + static_cast<std::uint32_t>(access.bytes);
   const auto address = [&] { return hexadecimal(kWindowBase + offset); };
-  for (std::uint32_t at = offset / kChunkBytes * kChunkBytes; at < end; at += kChunkBytes) {
+  const std::uint32_t first = offset / kChunkBytes * kChunkBytes;
+  for (std::uint32_t at = first; shared.is_used_by_engines() && at < end; at += kChunkBytes) {
     const Chunk& chunk = shared.chunk(at);
     if (chunk.in_flight) {
       return access.verb() + address() + ", which a copy in flight of " +

@@ -13,14 +13,21 @@ constexpr std::size_t kAlignment = 1024;
 }  // namespace
 
 SharedMemory::SharedMemory()
-    : memory_(kSharedBytes + kAlignment),
-      seen_by_engines_(kSharedBytes, std::byte{kPoison}),
-      chunks_(kSharedBytes / kChunkBytes),
-      readers_(kSharedBytes / kPageBytes * kMostWarps) {
-  void* start = memory_.data();
-  std::size_t room = memory_.size();
+    : memory_(std::make_unique_for_overwrite<std::byte[]>(kSharedBytes + kAlignment)) {
+  void* start = memory_.get();
+  std::size_t room = kSharedBytes + kAlignment;
   base_ = static_cast<std::byte*>(std::align(kAlignment, kSharedBytes, start, room));
   std::memset(base_, kPoison, kSharedBytes);
+}
+
+SharedMemory::View& SharedMemory::view() const {
+  if (view_ == nullptr) {
+    view_ = std::make_unique<View>(
+        View{std::vector<std::byte>(kSharedBytes, std::byte{kPoison}),
+             std::vector<Chunk>(kSharedBytes / kChunkBytes),
+             std::vector<std::uint64_t>(kSharedBytes / kPageBytes * kMostWarps)});
+  }
+  return *view_;
 }
 
 std::optional<std::uint32_t> SharedMemory::offset_of(const void* pointer, std::size_t bytes) const {
@@ -40,7 +47,7 @@ void* SharedMemory::static_object(const void* key, std::size_t bytes, std::size_
 }
 
 void SharedMemory::store(std::uint32_t offset, const std::byte* source, std::uint32_t bytes) {
-  for (std::byte* target : {base_ + offset, seen_by_engines_.data() + offset}) {
+  for (std::byte* target : {base_ + offset, view().seen.data() + offset}) {
     if (source == nullptr) {
       std::memset(target, kPoison, bytes);
     } else {
@@ -50,7 +57,7 @@ void SharedMemory::store(std::uint32_t offset, const std::byte* source, std::uin
 }
 
 bool SharedMemory::is_fenced(std::uint32_t offset) const {
-  return std::memcmp(base_ + offset, seen_by_engines_.data() + offset, kChunkBytes) == 0;
+  return std::memcmp(base_ + offset, view().seen.data() + offset, kChunkBytes) == 0;
 }
 
 bool SharedMemory::is_poison(std::uint32_t offset) const {
@@ -65,7 +72,7 @@ void SharedMemory::fence() {
     // What was stored over a tile is no part of it.
     if (!is_fenced(offset)) chunk(offset).copy = 0;
   }
-  std::memcpy(seen_by_engines_.data(), base_, used);
+  std::memcpy(view().seen.data(), base_, used);
 }
 
 }  // namespace openvc::model

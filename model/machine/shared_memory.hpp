@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -53,11 +54,13 @@ class SharedMemory {
   /// Static memory of a key, null if there is no room.
   void* static_object(const void* key, std::size_t bytes, std::size_t alignment);
 
-  [[nodiscard]] Chunk& chunk(std::uint32_t offset) { return chunks_[offset / kChunkBytes]; }
+  /// Whether a copy or a product has had to do with it.
+  [[nodiscard]] bool is_used_by_engines() const { return view_ != nullptr; }
+  [[nodiscard]] Chunk& chunk(std::uint32_t offset) { return view().chunks[offset / kChunkBytes]; }
 
   /// Number of the last product of a warp that reads from the page of an offset.
   [[nodiscard]] std::uint64_t& last_reader(std::uint32_t offset, unsigned warp) {
-    return readers_[std::size_t{offset / kPageBytes} * kMostWarps + warp];
+    return view().readers[std::size_t{offset / kPageBytes} * kMostWarps + warp];
   }
   /// Of threads.
   [[nodiscard]] AccessLog& accesses() { return accesses_; }
@@ -74,10 +77,16 @@ class SharedMemory {
   [[nodiscard]] bool is_poison(std::uint32_t offset) const;
 
  private:
-  std::vector<std::byte> memory_;
-  std::vector<std::byte> seen_by_engines_;
-  std::vector<Chunk> chunks_;
-  std::vector<std::uint64_t> readers_;
+  /// What engines see and what is known of it: made when the first of them comes.
+  struct View {
+    std::vector<std::byte> seen;
+    std::vector<Chunk> chunks;
+    std::vector<std::uint64_t> readers;
+  };
+  [[nodiscard]] View& view() const;
+
+  std::unique_ptr<std::byte[]> memory_;
+  mutable std::unique_ptr<View> view_;
   AccessLog accesses_;
   std::byte* base_ = nullptr;
   std::size_t static_end_ = 0;
