@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "machine/cluster.hpp"
+#include "machine/mutation.hpp"
 
 namespace openvc::model {
 
@@ -76,6 +77,7 @@ void execute_together(unsigned mask, const char* instruction, void* operands,
 }
 
 void execute_aligned(const char* instruction) {
+  if (is_mutated(Mutation::Kind::skip, instruction)) return;
   char unused = 0;
   cluster().meet(~0u, instruction, &unused, [](const Operands&) {});
 }

@@ -38,15 +38,22 @@ Barrier& barrier_at(const BarrierPlace& place, Scope scope, const char* instruct
   return cluster().block(place.rank).barriers.at(place.offset);
 }
 
-/// Completes the phase if it can.
-void settle(Barrier& barrier) {
-  if (barrier.pending != 0 || barrier.bytes != 0) return;
+/// Completes the phase if it can. Empty, or what is wrong: a thread that waits for the phase before
+/// would take its parity for one that is to come.
+std::string settle(Barrier& barrier, const BarrierPlace& place) {
+  if (barrier.pending != 0 || barrier.bytes != 0) return {};
+  if (!barrier.woken.empty()) {
+    return "phase " + std::to_string(barrier.phase) + " of " + name_of(place) +
+           " completes before all who wait for phase " + std::to_string(barrier.phase - 1) +
+           " have seen that it is over: " + std::to_string(barrier.woken.size()) +
+           " threads, the first of " + cluster().describe_warp(barrier.woken.front());
+  }
   ++barrier.phase;
   barrier.pending = barrier.arrivals;
   barrier.completed = barrier.arrived;
-  std::vector<unsigned> waiting;
-  waiting.swap(barrier.waiting);
-  for (const unsigned thread : waiting) cluster().wake(thread);
+  barrier.woken.swap(barrier.waiting);
+  for (const unsigned thread : barrier.woken) cluster().wake(thread);
+  return {};
 }
 
 /// Empty if the bytes of a phase make sense; else what is wrong.
@@ -115,7 +122,8 @@ void complete_bytes(const BarrierPlace& place, std::uint32_t bytes, const char* 
   barrier.bytes -= bytes;
   const std::string wrong = miscount(barrier, place);
   if (!wrong.empty()) fail_engine(what, issuer, wrong);
-  settle(barrier);
+  const std::string early = settle(barrier, place);
+  if (!early.empty()) fail_engine(what, issuer, early);
 }
 
 void init_barrier(std::uint32_t address, std::uint32_t arrivals) {
@@ -162,7 +170,8 @@ void arrive_once(const BarrierPlace& place, std::uint32_t bytes, Scope scope,
   barrier.arrived.join(cluster().clock());
   const std::string wrong = miscount(barrier, place);
   if (!wrong.empty()) fail(std::string(instruction) + ": " + wrong);
-  settle(barrier);
+  const std::string early = settle(barrier, place);
+  if (!early.empty()) fail(std::string(instruction) + ": " + early);
 }
 
 }  // namespace
@@ -182,7 +191,8 @@ namespace {
 
 /// Whether a phase is over; then what came before it has happened before what follows here.
 bool passes(const BarrierPlace& place, std::uint32_t parity) {
-  const Barrier& barrier = barrier_at(place, Scope::block, "mbarrier.try_wait");
+  Barrier& barrier = barrier_at(place, Scope::block, "mbarrier.try_wait");
+  std::erase(barrier.woken, cluster().running());
   if (!barrier.has_completed(parity)) return false;
   cluster().clock().join(barrier.completed);
   cluster().clock().raise(barrier.party, barrier.phase);

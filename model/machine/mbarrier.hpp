@@ -17,6 +17,7 @@ struct Barrier {
   std::int64_t bytes = 0;         // expected and not copied yet; below 0 where copies come first
   std::uint64_t phase = 0;        // that have completed
   std::vector<unsigned> waiting;  // threads of the cluster
+  std::vector<unsigned> woken;    // of those, for the last phase; they have not looked yet
 
   // What came before, for those who have waited.
   Party party = 0;  // the barrier itself: its phases
