@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inputs of the benchmarks: [1, S, H, 128] BF16 tensors on the GPU."""
+"""Inputs of the benchmarks: [1, S, H, D] BF16 tensors on the GPU."""
 
 from __future__ import annotations
 
@@ -39,20 +39,26 @@ class Inputs:
     def flops(self) -> float:
         """Of the two matrix products, a multiplication and an addition each; a causal mask halves
         the work."""
-        return attention_flops(self.tokens, self.k.shape[1], self.heads, causal=self.causal)
+        return attention_flops(
+            self.tokens, self.k.shape[1], self.heads, causal=self.causal, head_dim=self.q.shape[-1]
+        )
 
     def with_causal_mask(self) -> Inputs:
         return replace(self, causal=True)
 
 
-def attention_flops(queries: int, keys: int, heads: int, *, causal: bool = False) -> float:
-    return (2.0 if causal else 4.0) * queries * keys * heads * HEAD_DIM
+def attention_flops(
+    queries: int, keys: int, heads: int, *, causal: bool = False, head_dim: int = HEAD_DIM
+) -> float:
+    return (2.0 if causal else 4.0) * queries * keys * heads * head_dim
 
 
-def gaussian(tokens: int, heads: int, *, value_offset: float = 0.0, seed: int = 0) -> Inputs:
+def gaussian(
+    tokens: int, heads: int, *, value_offset: float = 0.0, seed: int = 0, head_dim: int = HEAD_DIM
+) -> Inputs:
     """Independent normal numbers."""
     generator = torch.Generator("cuda").manual_seed(seed)
-    shape = 1, tokens, heads, HEAD_DIM
+    shape = 1, tokens, heads, head_dim
 
     def normal() -> torch.Tensor:
         return torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16)

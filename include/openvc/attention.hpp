@@ -16,10 +16,12 @@
 
 // FP8 forward attention, softmax(softmax_scale Q K^T) V.
 //
-// Shapes are [B, S, H, D] throughout, D = 128. K and V share one shape; Q may have another sequence
-// length (cross-attention). Q, K and V share one element type and device. Nothing of the caller is
-// modified. Every function throws openvc::Error before any work when an argument cannot be
-// honoured. The numerics are those of docs/numerics.md, the same on every backend.
+// Shapes are [B, S, H, D] throughout, D a multiple of 8 up to 128. K and V share one shape; Q may
+// have another sequence length (cross-attention) and more heads, a multiple of theirs: heads of Q
+// that follow each other then share one of K and V (grouped queries). Q, K and V share one element
+// type and device. Nothing of the caller is modified. Every function throws openvc::Error before
+// any work when an argument cannot be honoured. The numerics are those of docs/numerics.md, the
+// same on every backend.
 //
 // With OPEN_VC_ATTN_CHECK=1 in the environment (read by the first call) every FP8 call looks for
 // NaN and infinity in Q, K, V and the output and throws an Error that names the first such tensor

@@ -6,10 +6,11 @@
  * C interface of Open-VC Attention, for other languages: FP8 forward attention,
  * softmax(softmax_scale Q K^T) V. openvc/attention.hpp is the same for C++.
  *
- * Tensors are [batch, sequence, head, channel] with 128 channels; K and V share one shape. Every
- * function that can fail returns a status, and openvc_last_error_message() says in words which
- * argument, what was found, what was expected and what to do. Nothing of the caller is modified.
- * All functions may be called from any thread.
+ * Tensors are [batch, sequence, head, channel] with D channels, a multiple of 8 up to 128; K and V
+ * share one shape, and their number of heads divides that of Q. Every function that can fail
+ * returns a status, and openvc_last_error_message() says in words which argument, what was found,
+ * what was expected and what to do. Nothing of the caller is modified. All functions may be called
+ * from any thread.
  *
  * Null pointers are refused with OPENVC_INVALID_VALUE wherever nothing else is said. So are numbers
  * that are no value of their enumeration, and `reserved` fields that are not 0: later versions may
@@ -95,7 +96,7 @@ typedef struct openvc_options {
   size_t size;              /* sizeof(openvc_options) */
   int32_t mask;             /* openvc_mask */
   int32_t key_order;        /* openvc_key_order */
-  float softmax_scale;      /* 2^-126 to 2^124; 0 for 1/sqrt(128) */
+  float softmax_scale;      /* 2^-126 to 2^124; 0 for 1/sqrt(D) */
   int32_t smooth_keys;      /* 0 or 1: subtract the token mean of K */
   int32_t rotation;         /* openvc_choice: rotation of Q and K */
   int32_t max_extra_steps;  /* 0, 1, 2 or 4 k-steps of residual columns per head */
@@ -106,6 +107,14 @@ typedef struct openvc_options {
   int32_t threads;          /* CPU threads, 0 for the default, which openvc_info_json() tells */
   int32_t reserved;         /* must be 0 */
   void* stream;             /* cudaStream_t for CUDA tensors */
+
+  /* Keys that take part; null for all. Others do not exist, whatever they hold: the output is that
+   * of a call without them, zero for a sequence without keys. Read on the device of the tensors.
+   * For openvc_attention(), without a causal mask. */
+  const int32_t* key_lengths;    /* [B]: the keys j < key_lengths[b], clamped to 0..Skv */
+  const uint8_t* key_mask;       /* [B, Skv]: keys with a byte other than 0 */
+  int64_t key_mask_batch_stride; /* in bytes; 0 for one mask of all sequences */
+  int64_t key_mask_key_stride;   /* in bytes; 1 by default */
 } openvc_options;
 
 /* What the preparation decided for one head. */
@@ -140,7 +149,7 @@ OPENVC_API openvc_status openvc_options_default(openvc_options* options, size_t 
  * other fields stay. After openvc_options_default(), with a structure that holds all of them. */
 OPENVC_API openvc_status openvc_options_set_budget(openvc_options* options, int32_t budget);
 
-/* out [B, Sq, H, 128] of q's element type. log_sum_exp: null, or [B, H, Sq] floats on the device of
+/* out [B, Sq, H, D] of q's element type. log_sum_exp: null, or [B, H, Sq] floats on the device of
  * q, natural logarithm, -infinity for a query that sees no key (its output is zero). */
 OPENVC_API openvc_status openvc_attention(const openvc_tensor* q, const openvc_tensor* k,
                                           const openvc_tensor* v, const openvc_tensor* out,

@@ -45,12 +45,34 @@ inline constexpr const char* kSoftmaxScaleRange = "2^-126 (1.2e-38) to 2^124 (2.
   return scale >= kSmallestSoftmaxScale && scale <= kLargestSoftmaxScale;
 }
 
+/// Keys that take part in attention; all if both pointers are null. Keys that do not take part do
+/// not exist: the output of a sequence is, bit for bit, that of a call without them, whatever they
+/// hold, NaN too. A sequence without keys has an output of zeros and a log-sum-exp of -infinity.
+///
+/// Both are read on the device of Q, K and V, in the order of the stream, and nothing waits for
+/// them.
+struct KeySelection {
+  /// [B], or null: of sequence b the keys j < lengths[b]. What is below 0 or above Skv counts as
+  /// those.
+  const std::int32_t* lengths = nullptr;
+  /// [B, Skv], or null: keys with a byte that is not zero. With `lengths`, those that both name.
+  const std::uint8_t* mask = nullptr;
+  std::int64_t mask_batch_stride = 0;  ///< bytes; 0 for one mask of all sequences
+  std::int64_t mask_key_stride = 1;    ///< bytes
+
+  [[nodiscard]] constexpr bool any() const noexcept {
+    return lengths != nullptr || mask != nullptr;
+  }
+};
+
 struct AttentionOptions {
   Mask mask = Mask::none;
   /// Factor of q.k within kSoftmaxScaleRange; 1/sqrt(D) if empty.
   std::optional<float> softmax_scale;
   KeyOrder key_order = KeyOrder::mid_window;
   NumericOptions numerics{};
+  /// For attention() and is_supported(); without a causal mask.
+  KeySelection keys{};
 };
 
 /// Most CPU threads of a call: more than any machine has cores.

@@ -142,7 +142,21 @@ void bind_options(nb::module_& module) {
       .def_prop_ro(
           "numerics",
           [](const AttentionOptions& options) { return numerics_dict(options.numerics); },
-          "Value of every numeric option, by name.");
+          "Value of every numeric option, by name.")
+      .def(
+          "with_keys",
+          [](const AttentionOptions& options, std::uintptr_t lengths, std::uintptr_t mask,
+             std::int64_t mask_batch_stride, std::int64_t mask_key_stride) {
+            AttentionOptions selected = options;
+            selected.keys = {.lengths = reinterpret_cast<const std::int32_t*>(lengths),
+                             .mask = reinterpret_cast<const std::uint8_t*>(mask),
+                             .mask_batch_stride = mask_batch_stride,
+                             .mask_key_stride = mask_key_stride};
+            return selected;
+          },
+          "lengths"_a, "mask"_a, "mask_batch_stride"_a, "mask_key_stride"_a,
+          "A copy for the keys that int32 lengths [B] and a byte mask [B, Skv] select. Addresses, "
+          "0 for none; strides in bytes.");
 }
 
 }  // namespace openvc::python

@@ -36,6 +36,9 @@ class AttentionOptions:
     def key_order(self) -> str: ...
     @property
     def numerics(self) -> dict[str, Any]: ...
+    def with_keys(
+        self, lengths: int, mask: int, mask_batch_stride: int, mask_key_stride: int
+    ) -> AttentionOptions: ...
 
 class Tensor:
     @property

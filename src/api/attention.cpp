@@ -13,6 +13,7 @@
 #include "api/dispatch_record.hpp"
 #include "api/finite_check.hpp"
 #include "api/prepared.hpp"
+#include "api/selected_keys.hpp"
 #include "api/validate.hpp"
 #include "cpu/exact_attention.hpp"
 #include "cpu/thread_pool.hpp"
@@ -46,14 +47,17 @@ schedule::PrepareRequest make_request(const TensorView& q, const TensorView& k, 
       .v = v,
       .problem = {.batch = q.shape[kBatch],
                   .heads = q.shape[kHead],
+                  .heads_per_group = q.shape[kHead] / k.shape[kHead],
                   .queries = q.shape[kSequence],
                   .keys = k.shape[kSequence],
+                  .head_dim = static_cast<int>(q.shape[kChannel]),
                   .repair_rows = numerics::repair_row_count(budget, k.shape[kSequence]),
                   .mask = options.mask,
                   .key_order = options.key_order},
       .softmax_scale = options.softmax_scale.value_or(static_cast<float>(default_softmax_scale(q))),
       .numerics = options.numerics,
-      .with_log_sum_exp = with_log_sum_exp};
+      .with_log_sum_exp = with_log_sum_exp,
+      .selection = options.keys};
 }
 
 /// Turns a failed allocation into the library's own exception. `needed` says in words for what.
@@ -122,16 +126,45 @@ void run_validated(const Prepared::Impl& prepared, const MutableTensorView& out,
   translating_bad_alloc(work, [] { return "working memory besides the quantised inputs"s; });
 }
 
+/// prepare() and attention_prepared() of a validated call.
+void attend_validated(const schedule::PrepareRequest& request, const MutableTensorView& out,
+                      float* log_sum_exp, const Execution& execution) {
+  const Prepared prepared = prepare_validated(request, execution, false);
+  run_validated(prepared.impl(), out, log_sum_exp, execution);
+}
+
+/// The same over a selection of keys on the CPU.
+void attend_selected(const TensorView& q, const TensorView& k, const TensorView& v,
+                     const MutableTensorView& out, float* log_sum_exp,
+                     const AttentionOptions& options, const Execution& execution) {
+  AttentionOptions all_keys = options;
+  all_keys.keys = {};
+  const std::int64_t values = q.shape[kHead] * q.shape[kSequence];
+  for (std::int64_t b = 0; b < q.shape[kBatch]; ++b) {
+    float* logs = log_sum_exp == nullptr ? nullptr : log_sum_exp + b * values;
+    const auto work = [&] {
+      const auto keys = api::selected_keys(options.keys, b, k.shape[kSequence]);
+      if (keys.empty()) return api::write_no_keys(api::sequence(out, b), logs, values);
+      const api::SelectedTokens selected_k(api::sequence(k, b), keys);
+      const api::SelectedTokens selected_v(api::sequence(v, b), keys);
+      attend_validated(make_request(api::sequence(q, b), selected_k.view(), selected_v.view(), 0.0,
+                                    all_keys, log_sum_exp != nullptr),
+                       api::sequence(out, b), logs, execution);
+    };
+    translating_bad_alloc(work, [] { return "copies of the selected keys and values"s; });
+  }
+}
+
 }  // namespace
 
 std::array<std::int64_t, 4> Prepared::query_shape() const {
   const schedule::Problem& problem = impl_->view.problem;
-  return {problem.batch, problem.queries, problem.heads, numerics::kHeadDim};
+  return {problem.batch, problem.queries, problem.heads, problem.head_dim};
 }
 
 std::array<std::int64_t, 4> Prepared::key_shape() const {
   const schedule::Problem& problem = impl_->view.problem;
-  return {problem.batch, problem.keys, problem.heads, numerics::kHeadDim};
+  return {problem.batch, problem.keys, problem.key_heads(), problem.head_dim};
 }
 
 ElementType Prepared::element_type() const { return impl_->type; }
@@ -161,6 +194,7 @@ Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorVi
   require(validate_call(q, k, v, options));
   require(api::validate_pointers(q, k, v));
   require(api::validate_repair(budget, options));
+  require(api::validate_no_selection(options.keys));
   require(api::validate_execution(execution));
   return prepare_validated(make_request(q, k, v, budget, options, with_log_sum_exp), execution,
                            true);
@@ -190,9 +224,11 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
   require(api::validate_no_overlap(out, log_sum_exp,
                                    q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence], inputs));
   require(api::validate_execution(execution));
-  const Prepared prepared = prepare_validated(
-      make_request(q, k, v, 0.0, options, log_sum_exp != nullptr), execution, false);
-  run_validated(prepared.impl(), out, log_sum_exp, execution);
+  if (options.keys.any() && q.device.type == DeviceType::cpu) {
+    return attend_selected(q, k, v, out, log_sum_exp, options, execution);
+  }
+  attend_validated(make_request(q, k, v, 0.0, options, log_sum_exp != nullptr), out, log_sum_exp,
+                   execution);
 }
 
 void exact_attention(const TensorView& q, const TensorView& k, const TensorView& v,

@@ -29,7 +29,7 @@ static_assert(OPENVC_BUDGET_BEST == static_cast<int>(Budget::best) &&
               names_of(Budget{}).size() == OPENVC_BUDGET_BEST + 1);
 static_assert(OPENVC_VALUE_SCALE_PER_HEAD == static_cast<int>(ValueScale::per_head) &&
               names_of(ValueScale{}).size() == OPENVC_VALUE_SCALE_PER_HEAD + 1);
-static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_options) == 64 &&
+static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_options) == 96 &&
                   sizeof(openvc_head_plan) == 16,
               "the layout of the structures is part of the binary interface");
 
@@ -70,6 +70,8 @@ openvc_options all_defaults() {
   result.size = sizeof(openvc_options);
   result.mask = static_cast<std::int32_t>(options.mask);
   result.key_order = static_cast<std::int32_t>(options.key_order);
+  result.key_mask_batch_stride = options.keys.mask_batch_stride;
+  result.key_mask_key_stride = options.keys.mask_key_stride;
   for_each_numeric_field([&]<class Native>(const auto& option, Native openvc_options::*field) {
     result.*field = static_cast<Native>(option.default_value());
   });
@@ -77,12 +79,12 @@ openvc_options all_defaults() {
 }
 
 /// Whether a caller's structure of that size has whole fields: all but the first have four bytes,
-/// or are the pointer.
+/// or eight from the stream on.
 constexpr bool ends_with_a_field(std::size_t size) {
-  constexpr std::size_t kPointer = offsetof(openvc_options, stream);
-  const bool inside_pointer = size > kPointer && size < kPointer + sizeof(openvc_options::stream);
-  return size >= sizeof(openvc_options::size) && size % sizeof(std::int32_t) == 0 &&
-         !inside_pointer;
+  constexpr std::size_t kWideFields = offsetof(openvc_options, stream);
+  static_assert(sizeof(openvc_options::stream) == 8 && kWideFields % 8 == 0);
+  const std::size_t unit = size > kWideFields ? sizeof(std::int64_t) : sizeof(std::int32_t);
+  return size >= sizeof(openvc_options::size) && size % unit == 0;
 }
 
 void require_known_size(const char* name, std::size_t size) {
@@ -171,6 +173,10 @@ CallOptions to_options(const openvc_options* options) {
   AttentionOptions& attention = result.attention;
   attention.mask = to_enum<Mask>("mask", known.mask);
   attention.key_order = to_enum<KeyOrder>("key_order", known.key_order);
+  attention.keys = {.lengths = known.key_lengths,
+                    .mask = known.key_mask,
+                    .mask_batch_stride = known.key_mask_batch_stride,
+                    .mask_key_stride = known.key_mask_key_stride};
   if (known.softmax_scale != 0.0f) attention.softmax_scale = known.softmax_scale;
   for_each_numeric_field([&](const auto& option, auto field) {
     using Value = decltype(option.default_value());

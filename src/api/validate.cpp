@@ -145,14 +145,18 @@ MaybeRefusal validate_sizes(const TensorView& q, const TensorView& k) {
 
 MaybeRefusal validate_head_dim(const NamedTensor& argument) {
   const std::int64_t channels = argument.tensor.shape[kChannel];
-  if (channels == numerics::kHeadDim) return {};
+  if (channels <= numerics::kHeadDim && channels % schedule::kHeadDimStep == 0) return {};
   const std::string advice =
       channels < numerics::kHeadDim
-          ? "Pad the channels of q, k and v with zeros to 128 and pass softmax_scale = 1/sqrt(D) "
-            "of the unpadded D, or use another attention function for this layer."
+          ? "Pad the channels of q, k and v with zeros to a multiple of " +
+                std::to_string(schedule::kHeadDimStep) +
+                " and pass softmax_scale = 1/sqrt(D) of the unpadded D, or use another attention "
+                "function for this layer."
           : "Use another attention function for this layer.";
   return unsupported(shape_of(argument) + " has D = " + std::to_string(channels) +
-                     "; expected D = 128, the only head size for now (" + kLayout + "). " + advice);
+                     "; expected a multiple of " + std::to_string(schedule::kHeadDimStep) +
+                     " up to " + std::to_string(numerics::kHeadDim) + " (" + kLayout + "). " +
+                     advice);
 }
 
 }  // namespace
@@ -251,11 +255,13 @@ MaybeRefusal validate_inputs(const TensorView& q, const TensorView& k, const Ten
                          std::to_string(q.shape[kBatch]) + " (" + kLayout +
                          "). Expand the batch axis; stride 0 is allowed.");
   }
-  if (q.shape[kHead] != k.shape[kHead]) {
-    return unsupported("k: shape " + describe(k.shape) + " has " + std::to_string(k.shape[kHead]) +
-                       " heads and q has " + std::to_string(q.shape[kHead]) +
-                       "; expected equal numbers, grouped-query attention is not offered (" +
-                       kLayout + "). Repeat the heads of k and v.");
+  if (q.shape[kHead] % k.shape[kHead] != 0) {
+    return invalid_value("k: shape " + describe(k.shape) + " has " +
+                         std::to_string(k.shape[kHead]) + " heads and q has " +
+                         std::to_string(q.shape[kHead]) +
+                         "; expected a number that divides q's, of which as many as the quotient "
+                         "share a head of k and v (" +
+                         kLayout + "). Repeat or drop heads of k and v.");
   }
   if (q.shape[kChannel] != k.shape[kChannel]) {
     return invalid_value("k: shape " + describe(k.shape) + " has " +
@@ -300,6 +306,21 @@ MaybeRefusal validate_numerics(const NumericOptions& numerics) {
   return refusal;
 }
 
+const char* selection_name(const KeySelection& keys) {
+  return keys.mask != nullptr ? "key_mask" : "key_lengths";
+}
+
+MaybeRefusal validate_selection(const KeySelection& keys, Mask mask) {
+  if (!keys.any()) return {};
+  if (reinterpret_cast<std::uintptr_t>(keys.lengths) % alignof(std::int32_t) != 0) {
+    return invalid_value("key_lengths: pointer is not a multiple of 4; expected aligned integers.");
+  }
+  if (mask == Mask::none) return {};
+  return unsupported(std::string(selection_name(keys)) +
+                     ": together with a causal mask; expected mask none. Drop one of the two, or "
+                     "use another attention function for this layer.");
+}
+
 // What a head can be planned with is what its options may ask for.
 static_assert([] {
   for (int i = 0; i < numerics::kExtraStepChoices; ++i) {
@@ -312,12 +333,20 @@ static_assert([] {
 
 }  // namespace
 
+MaybeRefusal validate_no_selection(const KeySelection& keys) {
+  if (!keys.any()) return {};
+  return unsupported(std::string(selection_name(keys)) +
+                     ": passed to prepare(); expected all keys to take part in prepared inputs. "
+                     "Call attention() with it, or prepare k and v without the other keys.");
+}
+
 MaybeRefusal validate_mask(Mask mask) { return validate_enumerator("mask", mask); }
 
 MaybeRefusal validate_options(const AttentionOptions& options) {
   if (MaybeRefusal refusal = validate_mask(options.mask)) return refusal;
   if (MaybeRefusal refusal = validate_softmax_scale(options.softmax_scale)) return refusal;
   if (MaybeRefusal refusal = validate_enumerator("key_order", options.key_order)) return refusal;
+  if (MaybeRefusal refusal = validate_selection(options.keys, options.mask)) return refusal;
   return validate_numerics(options.numerics);
 }
 

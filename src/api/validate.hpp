@@ -46,6 +46,8 @@ MaybeRefusal validate_execution(const Execution& execution);
 /// Query rows that exact attention is asked for.
 MaybeRefusal validate_rows(std::span<const std::int64_t> rows, std::int64_t queries);
 MaybeRefusal validate_repair(double budget, const AttentionOptions& options);
+/// Prepared inputs have all keys.
+MaybeRefusal validate_no_selection(const KeySelection& keys);
 
 /// The output of an attention with queries of shape `shape`.
 MaybeRefusal validate_output(const MutableTensorView& out, const std::array<std::int64_t, 4>& shape,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -40,8 +41,9 @@ struct Workspace {
   AlignedBuffer<std::byte> queries;     // [group]
   AlignedBuffer<std::byte> probabilities;
   AlignedBuffer<float> scores;
-  AlignedBuffer<float> accumulators;  // [group](kMaxValueRows, group)
-  std::vector<float> basis;           // (axis, channel) of a head whose V is on axes
+  AlignedBuffer<float> accumulators;   // [group](kMaxValueRows, group)
+  std::vector<float> basis;            // (axis, channel) of a head whose V is on axes
+  std::vector<std::byte> padded_rows;  // of the output, where it has fewer than kHeadDim channels
   RowStates rows{};
   std::vector<std::uint8_t> query_has_nan = std::vector<std::uint8_t>(kQueryBlock);  // [group]
   alignas(kVectorAlignment) float block_max[kQueryBlock];
@@ -263,6 +265,15 @@ class AttentionRun {
     const std::int64_t batch = task.bh / problem_.heads;
     const std::int64_t head = task.bh % problem_.heads;
     const std::int64_t offset = out_.view().offset(batch, first, head);
+    const std::size_t element = element_size(out_.type);
+    std::byte* out =
+        static_cast<std::byte*>(out_.data) + offset * static_cast<std::int64_t>(element);
+    const std::int64_t stride = out_.view().offset(0, 1, 0);
+    const bool padded = problem_.head_dim < kHeadDim;
+    if (padded) {
+      space.padded_rows.resize(static_cast<std::size_t>(group * kHeadDim) * element);
+      add_spare_residuals(accumulators_of(g, space));
+    }
     kernel_.store(
         {.accumulators = accumulators_of(g, space),
          .sum = space.rows.sum + g * group,
@@ -271,9 +282,15 @@ class AttentionRun {
          .value_means = sections_.value_means(task.bh),
          .queries = queries,
          .type = out_.type,
-         .out = static_cast<std::byte*>(out_.data) +
-                offset * static_cast<std::int64_t>(element_size(out_.type)),
-         .query_stride = out_.view().offset(0, 1, 0)});
+         .out = padded ? space.padded_rows.data() : out,
+         .query_stride = padded ? kHeadDim : stride});
+    if (padded) {
+      for (int i = 0; i < queries; ++i) {
+        std::memcpy(out + i * stride * static_cast<std::int64_t>(element),
+                    space.padded_rows.data() + static_cast<std::size_t>(i * kHeadDim) * element,
+                    static_cast<std::size_t>(problem_.head_dim) * element);
+      }
+    }
     if (log_sum_exp_ == nullptr) return;
     const float* shifts = sections_.smoothing_shifts(task.bh);
     for (int i = 0; i < queries; ++i) {
@@ -281,6 +298,15 @@ class AttentionRun {
       log_sum_exp_[task.bh * problem_.queries + first + i] =
           numerics::log_sum_exp(row, sections_.head_rule(task.bh), std::log(row.sum),
                                 shifts != nullptr ? shifts[first + i] : 0.0f);
+    }
+  }
+
+  void add_spare_residuals(float* accumulators) const {
+    constexpr int kDistance = schedule::kSpareDistance;
+    for (int c = 0; c < kDistance; ++c) {
+      if (!schedule::has_spare_residual(c, problem_.head_dim)) continue;
+      float* sums = accumulators + c * kernel_.group;
+      for (int i = 0; i < kernel_.group; ++i) sums[i] += sums[kDistance * kernel_.group + i];
     }
   }
 

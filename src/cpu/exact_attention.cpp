@@ -45,6 +45,7 @@ struct ExactTask {
   const TensorView& v;
   std::int64_t batch;
   std::int64_t head;
+  std::int64_t key_head;
   const std::int64_t* rows;  // [count]
   int count;                 // <= kExactRows
   Mask mask;
@@ -151,7 +152,7 @@ class ExactHead {
     const auto channels = static_cast<std::size_t>(task_.channels());
     for (int row = 0; row < kExactKeys; ++row, out += space_.padded) {
       if (row < count) {
-        load_row(tensor, task_.batch, first + row, task_.head, space_.loaded.data());
+        load_row(tensor, task_.batch, first + row, task_.key_head, space_.loaded.data());
         std::copy_n(space_.loaded.data(), channels, out);
         std::fill(out + channels, out + space_.padded, 0.0);
       } else {
@@ -277,6 +278,7 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
   const auto count = static_cast<std::int64_t>(rows.size());
   const std::int64_t channels = q.shape[kChannel];
   const std::int64_t heads = q.shape[kHead];
+  const std::int64_t heads_per_group = heads / k.shape[kHead];
   const std::int64_t parts = numerics::ceil_div(count, kExactRows);
   std::vector<std::unique_ptr<ExactWorkspace>> spaces(static_cast<std::size_t>(pool.size()));
   pool.parallel_for(q.shape[kBatch] * heads * parts, [&](std::int64_t index, int worker) {
@@ -292,6 +294,7 @@ void exact_attention(const TensorView& q, const TensorView& k, const TensorView&
         .v = v,
         .batch = bh / heads,
         .head = bh % heads,
+        .key_head = bh % heads / heads_per_group,
         .rows = rows.data() + first,
         .count = static_cast<int>(part),
         .mask = mask,

@@ -32,8 +32,8 @@ struct AxesScratch {
     const int count = numerics::sample_size(tokens);
     rows.resize(static_cast<std::size_t>(count) * kHeadDim);
     for (int i = 0; i < count; ++i) {
-      load_row(tensor, b, numerics::sampled_token(i, tokens), h,
-               rows.data() + static_cast<std::ptrdiff_t>(i) * kHeadDim);
+      load_padded_row(tensor, b, numerics::sampled_token(i, tokens), h,
+                      rows.data() + static_cast<std::ptrdiff_t>(i) * kHeadDim);
     }
     sample_moments(rows.data(), count, centred, moments);
     return count;
@@ -45,7 +45,7 @@ std::vector<float> find_axes(const schedule::PrepareRequest& request, std::int64
   const std::int64_t b = bh / request.problem.heads;
   const std::int64_t h = bh % request.problem.heads;
   const int queries = scratch.collect(request.q, b, h, false, scratch.query);
-  const int keys = scratch.collect(request.k, b, h, true, scratch.key);
+  const int keys = scratch.collect(request.k, b, request.problem.key_head(h), true, scratch.key);
   principal_axes({scratch.query, queries, false}, {scratch.key, keys, true}, columns,
                  scratch.storage, shares);
   if (shares.steps == 0) return {};
@@ -54,9 +54,10 @@ std::vector<float> find_axes(const schedule::PrepareRequest& request, std::int64
 
 std::vector<float> find_value_axes(const schedule::PrepareRequest& request, std::int64_t bh,
                                    AxesScratch& scratch, numerics::ValueAxes& axes) {
-  const std::int64_t heads = request.problem.heads;
+  const schedule::Problem& problem = request.problem;
   const bool centred = request.numerics.smooth_values;
-  const int tokens = scratch.collect(request.v, bh / heads, bh % heads, centred, scratch.key);
+  const int tokens = scratch.collect(request.v, bh / problem.heads,
+                                     problem.key_head(bh % problem.heads), centred, scratch.key);
   value_axes({scratch.key, tokens, centred}, scratch.storage, axes);
   if (axes.known == 0) return {};
   return {scratch.storage.axes, scratch.storage.axes + kHeadDim * numerics::kValueAxes};

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "numerics/contract.hpp"
 #include "numerics/half.hpp"
 
 namespace openvc::cpu {
@@ -30,6 +31,13 @@ void load_row(const TensorView& tensor, std::int64_t b, std::int64_t s, std::int
       return;
     }
   }
+}
+
+void load_padded_row(const TensorView& tensor, std::int64_t b, std::int64_t s, std::int64_t h,
+                     float* out) {
+  load_row(tensor, b, s, h, out);
+  const std::int64_t channels = tensor.shape[kChannel];
+  std::fill(out + channels, out + numerics::kHeadDim, 0.0f);
 }
 
 }  // namespace openvc::cpu

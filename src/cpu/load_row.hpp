@@ -11,4 +11,8 @@ namespace openvc::cpu {
 /// shape[kChannel] values. The channel stride must be 1, the other strides may be anything.
 void load_row(const TensorView& tensor, std::int64_t b, std::int64_t s, std::int64_t h, float* out);
 
+/// The same with zeros behind them: a row of kHeadDim channels.
+void load_padded_row(const TensorView& tensor, std::int64_t b, std::int64_t s, std::int64_t h,
+                     float* out);
+
 }  // namespace openvc::cpu

@@ -68,6 +68,16 @@ void write_value_columns(const float* residuals, int count, std::uint8_t* rows) 
   }
 }
 
+void write_spare_residuals(int head_dim, int count, RowTile& tile) {
+  for (int i = 0; i < count; ++i) {
+    const float* residuals = tile.residuals + i * kHeadDim;
+    std::uint8_t* spare = tile.codes + i * kHeadDim + schedule::kSpareDistance;
+    for (int c = 0; c < schedule::kSpareDistance; ++c) {
+      if (schedule::has_spare_residual(c, head_dim)) spare[c] = numerics::e4m3_encode(residuals[c]);
+    }
+  }
+}
+
 float scaled_shift(const float* query, const numerics::HeadPlan& plan) {
   float row[kHeadDim];
   float means[kHeadDim];
@@ -110,10 +120,16 @@ BlockWriter::BlockWriter(const schedule::PrepareRequest& request, std::span<cons
       layout_(schedule::prepared_layout(request)),
       block_(block) {}
 
-void BlockWriter::load(const TensorView& tensor, std::int64_t head, std::int64_t first, int count,
-                       RowTile& tile) const {
+void BlockWriter::load_queries(std::int64_t head, std::int64_t first, int count,
+                               RowTile& tile) const {
   const std::int64_t heads = request_.problem.heads;
-  tile.load(tensor, head / heads, head % heads, first, count);
+  tile.load(request_.q, head / heads, head % heads, first, count);
+}
+
+void BlockWriter::load_keys(const TensorView& tensor, std::int64_t head, std::int64_t first,
+                            int count, RowTile& tile) const {
+  const schedule::Problem& problem = request_.problem;
+  tile.load(tensor, head / problem.heads, problem.key_head(head % problem.heads), first, count);
 }
 
 void BlockWriter::write_head(std::int64_t head, const numerics::HeadPlan& plan) const {
@@ -158,7 +174,7 @@ void BlockWriter::write_queries(std::int64_t head, std::int64_t query_tile,
   const schedule::Problem& problem = request_.problem;
   const std::int64_t first = query_tile * RowTile::kRows;
   const int count = rows_in_tile(problem.queries, query_tile);
-  load(request_.q, head, first, count, tile);
+  load_queries(head, first, count, tile);
   if (request_.with_log_sum_exp) write_smoothing_shifts(head, first, count, plan, tile);
   if (plan.scores.rotated != 0) rotate_rows(tile.rows, count, numerics::kQueryRotationScale);
   if (plan.scores.axes != 0) multiply_rows(tile.rows, count, bases(head).scores.data());
@@ -187,7 +203,7 @@ void BlockWriter::write_keys(std::int64_t head, std::int64_t key_block,
                              const numerics::HeadPlan& plan, RowTile& tile) const {
   const std::int64_t first = key_block * numerics::kKeyBlock;
   const int count = rows_in_tile(request_.problem.keys, key_block);
-  load(request_.k, head, first, count, tile);
+  load_keys(request_.k, head, first, count, tile);
   subtract_from_rows(tile.rows, count, plan.key_means);
   if (plan.scores.rotated != 0) rotate_rows(tile.rows, count, numerics::kKeyRotationScale);
   if (plan.scores.axes != 0) multiply_rows(tile.rows, count, bases(head).scores.data());
@@ -202,8 +218,10 @@ void BlockWriter::quantize_values(std::int64_t head, const numerics::HeadPlan& p
   subtract_from_rows(tile.rows, count, plan.value_means);
   if (plan.values_on_axes != 0) multiply_rows(tile.rows, count, bases(head).values.data());
   encode_rows(tile.rows, count, plan.value_multipliers, tile.codes);
-  if (!with_residuals && plan.values_on_axes == 0) return;
+  const bool spare = schedule::with_spare_residuals(request_);
+  if (!with_residuals && !spare && plan.values_on_axes == 0) return;
   residual_rows(tile.rows, count, plan.value_multipliers, tile.codes, tile.residuals);
+  if (spare) write_spare_residuals(request_.problem.head_dim, count, tile);
 }
 
 void BlockWriter::write_value_block(std::int64_t head, std::int64_t block, int count, int counted,
@@ -221,7 +239,7 @@ void BlockWriter::write_values(std::int64_t head, std::int64_t key_block,
                                const numerics::HeadPlan& plan, RowTile& tile,
                                float* energies) const {
   const int count = rows_in_tile(request_.problem.keys, key_block);
-  load(request_.v, head, key_block * numerics::kKeyBlock, count, tile);
+  load_keys(request_.v, head, key_block * numerics::kKeyBlock, count, tile);
   quantize_values(head, plan, count, energies != nullptr, tile);
   write_value_block(head, key_block, count, count, tile);
   if (plan.values_on_axes != 0) {
@@ -241,8 +259,8 @@ void BlockWriter::write_repair_block(std::int64_t head, std::int64_t repair_bloc
   std::uint8_t* keys = bytes(layout_.key_at(head, first));
   for (int i = 0; i < count; ++i) {
     std::copy_n(bytes(layout_.key_at(head, tokens[i])), kHeadDim, keys + i * kHeadDim);
-    load_row(request_.v, head / problem.heads, tokens[i], head % problem.heads,
-             tile.rows + i * kHeadDim);
+    load_padded_row(request_.v, head / problem.heads, tokens[i],
+                    problem.key_head(head % problem.heads), tile.rows + i * kHeadDim);
   }
   for (int step = 0; step < request_.numerics.max_extra_steps; ++step) {
     std::uint8_t* columns = bytes(layout_.key_columns_at(step, head, first));

@@ -48,8 +48,9 @@ class BlockWriter {
                          RowTile& tile) const;
   /// Key rows of a block beyond its `count` leading ones, residual columns included.
   void pad_keys(std::int64_t head, std::int64_t key_block, int count) const;
-  void load(const TensorView& tensor, std::int64_t head, std::int64_t first, int count,
-            RowTile& tile) const;
+  void load_queries(std::int64_t head, std::int64_t first, int count, RowTile& tile) const;
+  void load_keys(const TensorView& tensor, std::int64_t head, std::int64_t first, int count,
+                 RowTile& tile) const;
   void write_smoothing_shifts(std::int64_t head, std::int64_t first, int count,
                               const numerics::HeadPlan& plan, const RowTile& tile) const;
   /// Codes and, on axes or where `with_residuals`, what they leave of a loaded tile.

@@ -118,16 +118,23 @@ class StatisticsPass {
   }
 
  private:
-  void load(RowTile& tile, const TensorView& tensor, std::int64_t head, std::int64_t group,
-            int count) const {
+  void load_queries(RowTile& tile, std::int64_t head, std::int64_t group, int count) const {
     const std::int64_t bh = first_head_ + head;
     const std::int64_t heads = request_.problem.heads;
-    tile.load(tensor, bh / heads, bh % heads, group * RowTile::kRows, count);
+    tile.load(request_.q, bh / heads, bh % heads, group * RowTile::kRows, count);
+  }
+
+  void load_keys(RowTile& tile, const TensorView& tensor, std::int64_t head, std::int64_t group,
+                 int count) const {
+    const std::int64_t bh = first_head_ + head;
+    const schedule::Problem& problem = request_.problem;
+    tile.load(tensor, bh / problem.heads, problem.key_head(bh % problem.heads),
+              group * RowTile::kRows, count);
   }
 
   void visit_queries(std::int64_t head, std::int64_t group, RowTile& tile) {
     const int count = rows_in_tile(request_.problem.queries, group);
-    load(tile, request_.q, head, group, count);
+    load_queries(tile, head, group, count);
     query_extents_[static_cast<std::size_t>(head * query_groups_ + group)] =
         tile_extent(tile, count);
     sum_squared_rows(tile.rows, count, query_squares_.group(head, group));
@@ -136,12 +143,12 @@ class StatisticsPass {
   void visit_keys(std::int64_t head, std::int64_t group, RowTile& tile) {
     const int count = rows_in_tile(request_.problem.keys, group);
     const auto extent = static_cast<std::size_t>(head * key_groups_ + group);
-    load(tile, request_.k, head, group, count);
+    load_keys(tile, request_.k, head, group, count);
     key_extents_[extent] = tile_extent(tile, count);
     sum_rows(tile.rows, count, key_sums_.group(head, group));
     sum_squared_rows(tile.rows, count, key_squares_.group(head, group));
 
-    load(tile, request_.v, head, group, count);
+    load_keys(tile, request_.v, head, group, count);
     value_extents_[extent] = tile_extent(tile, count);
     sum_rows(tile.rows, count, value_sums_.group(head, group));
     float* max = value_max_.group(head, group);

@@ -26,7 +26,7 @@ struct RowTile {
   void load(const TensorView& tensor, std::int64_t batch, std::int64_t head, std::int64_t first,
             int count) {
     for (int i = 0; i < count; ++i) {
-      load_row(tensor, batch, first + i, head, rows + i * numerics::kHeadDim);
+      load_padded_row(tensor, batch, first + i, head, rows + i * numerics::kHeadDim);
     }
   }
 };

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "numerics/canonical_sum.hpp"
+
 // Sizes that every backend counts on. Whoever takes a problem from a user checks them.
 namespace openvc::schedule {
 
@@ -17,6 +19,10 @@ inline constexpr std::int64_t kMaxRows = std::int64_t{1} << 36;
 
 /// Queries are padded to a multiple of at most this many rows, whatever the packed format.
 inline constexpr std::int64_t kMaxQueryTile = 256;
+
+/// Head sizes are multiples of this, up to kHeadDim: what a thread takes of a row, and 16 bytes of
+/// elements of 16 bits, so that rows of a dense tensor start where wide loads can.
+inline constexpr std::int64_t kHeadDimStep = numerics::kRowChunk;
 
 /// Most channels of exact attention, which takes any head size.
 inline constexpr std::int64_t kMaxExactChannels = std::int64_t{1} << 16;

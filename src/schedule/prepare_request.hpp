@@ -21,14 +21,25 @@ struct PrepareRequest {
   float softmax_scale = 1.0f;
   NumericOptions numerics{};
   bool with_log_sum_exp = false;
-  PackedFormat format{};  // of the backend that reads the result
+  PackedFormat format{};     // of the backend that reads the result
+  KeySelection selection{};  // in memory of the backend's device
 };
 
+/// Whether V of fewer than kHeadDim channels has residuals in the channels that it leaves: always,
+/// but for V repair, which brings residuals of its own.
+constexpr bool with_spare_residuals(const PrepareRequest& request) {
+  return request.problem.head_dim < numerics::kHeadDim && request.problem.repair_rows == 0;
+}
+
 /// Whether heads may have V coded on axes: wanted, in calls that are long enough for what it costs
-/// unless they insist, and without V repair, which is another remedy for the same error.
+/// unless they insist, with all channels, and without V repair, which is another remedy for the
+/// same error.
 constexpr bool with_value_axes(const PrepareRequest& request) {
   const Problem& problem = request.problem;
-  if (request.numerics.value_axes == Choice::never || problem.repair_rows != 0) return false;
+  if (request.numerics.value_axes == Choice::never || problem.repair_rows != 0 ||
+      problem.head_dim < numerics::kHeadDim) {
+    return false;
+  }
   return problem.keys >= numerics::kMinValueAxesKeys &&
          (request.numerics.value_axes == Choice::always ||
           numerics::earns_axes(problem.queries, problem.keys));
@@ -36,7 +47,8 @@ constexpr bool with_value_axes(const PrepareRequest& request) {
 
 constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {
   return prepared_layout(request.problem, request.numerics.max_extra_steps,
-                         request.with_log_sum_exp, request.format, with_value_axes(request));
+                         request.with_log_sum_exp, request.format, with_value_axes(request),
+                         request.selection.any());
 }
 
 /// What a preparation of the request leaves in a block of prepared_layout(request).bytes bytes.
@@ -46,7 +58,8 @@ constexpr PreparedView prepared_view(const PrepareRequest& request, const std::b
           .layout = prepared_layout(request),
           .max_extra_steps = request.numerics.max_extra_steps,
           .with_log_sum_exp = request.with_log_sum_exp,
-          .with_value_axes = with_value_axes(request)};
+          .with_value_axes = with_value_axes(request),
+          .with_bounds = request.selection.any()};
 }
 
 }  // namespace openvc::schedule

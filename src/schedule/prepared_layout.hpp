@@ -10,6 +10,7 @@
 #include "numerics/key_permutation.hpp"
 #include "numerics/principal_axes.hpp"
 #include "schedule/problem.hpp"
+#include "schedule/sequence_bounds.hpp"
 
 // Memory layout of prepared attention inputs: one block, whose sections every backend reads alike.
 namespace openvc::schedule {
@@ -44,6 +45,11 @@ struct PackedFormat {
 /// A row of a basis of V is an element of each axis, then the second terms of those of the
 /// strongest kValueAxes (numerics::basis_terms).
 ///
+/// Channels that the tensors do not have are zero, but for those of V with a residual of
+/// has_spare_residual():
+/// they hold what the rounding of others left. Heads of a group of Q have prepared K and V of their
+/// own, because their axes and scales are their own.
+///
 /// Padding rows of K are copies of the last row of their block that is none: a kernel that does not
 /// mask them finds no score that the block does not have anyhow, so padding cannot raise its
 /// largest. Padding rows of Q and padding slots of V are zero.
@@ -58,13 +64,14 @@ struct PreparedLayout {
   std::size_t value_means = 0;       // float [bh][head_dim]
   std::size_t value_bases = 0;       // bfloat16 [bh][channel][basis_columns], only with axes of V
   std::size_t smoothing_shifts = 0;  // float [bh][queries], only with log-sum-exp
+  std::size_t bounds = 0;            // SequenceBounds [batch], only with a selection of keys
   std::size_t bytes = 0;             // size of the block
 
   std::int64_t batch_heads = 0;
   std::int64_t queries = 0;     // per head
   std::int64_t query_rows = 0;  // of prepared Q per head, padding included
   std::int64_t key_rows = 0;    // of prepared K per head: keys, padding, repair rows, padding
-  int head_dim = 0;
+  int head_dim = 0;             // of a prepared row: kHeadDim, whatever the tensors have
   PackedFormat format{};
 
   /// Rows of a block of packed V.
@@ -139,13 +146,14 @@ struct PreparedLayout {
 OPENVC_HD constexpr PreparedLayout prepared_layout(const Problem& p, int max_extra_steps,
                                                    bool with_log_sum_exp,
                                                    const PackedFormat& format,
-                                                   bool with_value_axes = false) {
+                                                   bool with_value_axes = false,
+                                                   bool with_bounds = false) {
   PreparedLayout layout;
   layout.batch_heads = p.batch_heads();
   layout.queries = p.queries;
   layout.query_rows = numerics::round_up(p.queries, format.query_tile);
   layout.key_rows = p.padded_keys();
-  layout.head_dim = p.head_dim;
+  layout.head_dim = numerics::kHeadDim;
   layout.format = format;
 
   const auto bh = static_cast<std::size_t>(layout.batch_heads);
@@ -171,8 +179,20 @@ OPENVC_HD constexpr PreparedLayout prepared_layout(const Problem& p, int max_ext
   layout.value_bases = place(with_value_axes ? bh * layout.value_basis_bytes() : 0);
   layout.smoothing_shifts =
       place(with_log_sum_exp ? bh * static_cast<std::size_t>(p.queries) * sizeof(float) : 0);
+  layout.bounds =
+      place(with_bounds ? static_cast<std::size_t>(p.batch) * sizeof(SequenceBounds) : 0);
   layout.bytes = end;
   return layout;
+}
+
+/// Channels of V that tensors of fewer than kHeadDim channels do not have hold, in the same scale,
+/// what the rounding of channels kSpareDistance before them left. Adding their sums to those is the
+/// last step of every backend; without residuals (V repair brings its own) they are zero.
+inline constexpr int kSpareDistance = numerics::kHeadDim / 2;
+
+/// Whether the residual of a channel of V has a place.
+OPENVC_HD constexpr bool has_spare_residual(int channel, int head_dim) {
+  return channel < head_dim && channel < kSpareDistance && channel + kSpareDistance >= head_dim;
 }
 
 /// Prepared inputs as a backend sees them.
@@ -183,6 +203,12 @@ struct PreparedView {
   int max_extra_steps = 0;
   bool with_log_sum_exp = false;
   bool with_value_axes = false;  // heads may have values_on_axes(); the bases are there
+  bool with_bounds = false;      // sequences have fewer tokens than `problem` says
+
+  /// [batch], or null where all sequences have all tokens.
+  [[nodiscard]] const SequenceBounds* bounds() const {
+    return with_bounds ? reinterpret_cast<const SequenceBounds*>(data + layout.bounds) : nullptr;
+  }
 };
 
 }  // namespace openvc::schedule

@@ -12,15 +12,23 @@ namespace openvc::schedule {
 /// What is computed, without the tensors. All backends derive their work from this alone.
 struct Problem {
   std::int64_t batch = 1;
-  std::int64_t heads = 1;
-  std::int64_t queries = 1;  // per head
-  std::int64_t keys = 1;     // per head
-  int head_dim = numerics::kHeadDim;
-  std::int64_t repair_rows = 0;  // extra key/value rows per head outside the denominator
+  std::int64_t heads = 1;             // of Q, and of the output
+  std::int64_t heads_per_group = 1;   // that share a head of K and V
+  std::int64_t queries = 1;           // per head
+  std::int64_t keys = 1;              // per head
+  int head_dim = numerics::kHeadDim;  // channels of the tensors; prepared rows are kHeadDim wide
+  std::int64_t repair_rows = 0;       // extra key/value rows per head outside the denominator
   Mask mask = Mask::none;
   KeyOrder key_order = KeyOrder::mid_window;
 
   [[nodiscard]] OPENVC_HD constexpr std::int64_t batch_heads() const { return batch * heads; }
+  /// The head of K and V that a head of Q belongs to.
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t key_head(std::int64_t head) const {
+    return head / heads_per_group;
+  }
+  [[nodiscard]] OPENVC_HD constexpr std::int64_t key_heads() const {
+    return heads / heads_per_group;
+  }
   [[nodiscard]] OPENVC_HD constexpr std::int64_t query_blocks() const {
     return numerics::ceil_div(queries, numerics::kQueryBlock);
   }

@@ -26,6 +26,15 @@ void validate(const TensorView& q, const TensorView& k, const TensorView& v,
                 "q: found a tensor on a CUDA device; expected one in host memory, where the error "
                 "study runs. Copy q, k and v there.");
   }
+  if (q.shape[kChannel] != numerics::kHeadDim || k.shape[kHead] != q.shape[kHead]) {
+    throw Error(ErrorCode::unsupported,
+                "q, k: found D = " + std::to_string(q.shape[kChannel]) + " and " +
+                    std::to_string(q.shape[kHead]) + " heads of q for " +
+                    std::to_string(k.shape[kHead]) +
+                    " of k; expected D = " + std::to_string(numerics::kHeadDim) +
+                    " and as many heads of k, which the error study is made for. Compare the "
+                    "output of the call with exact attention instead.");
+  }
   if (options.rows < 1) {
     throw Error(ErrorCode::invalid_value,
                 "rows: found " + std::to_string(options.rows) +

@@ -82,12 +82,12 @@ inline double squared_distance(std::span<const float> a, std::span<const float> 
   return std::isnan(sum) ? std::numeric_limits<double>::infinity() : sum;
 }
 
-/// One row of [B][Sq][H][kHeadDim].
+/// One row of [B][Sq][H][D].
 inline std::span<const float> output_row(const schedule::Problem& p, const std::vector<float>& all,
                                          std::int64_t bh, std::int64_t query) {
   const std::int64_t row = (bh / p.heads * p.queries + query) * p.heads + bh % p.heads;
-  return std::span(all).subspan(static_cast<std::size_t>(row * numerics::kHeadDim),
-                                numerics::kHeadDim);
+  const auto channels = static_cast<std::size_t>(p.head_dim);
+  return std::span(all).subspan(static_cast<std::size_t>(row) * channels, channels);
 }
 
 /// Whether all elements of a head are finite; if not, both results must have the same ones so.

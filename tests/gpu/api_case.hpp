@@ -37,6 +37,8 @@ struct ApiCase {
     p.heads = inputs.heads;
     p.queries = inputs.queries;
     p.keys = inputs.keys;
+    p.head_dim = inputs.head_dim;
+    p.heads_per_group = inputs.heads_per_group;
     p.mask = mask;
     return p;
   }

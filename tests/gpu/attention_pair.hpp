@@ -83,7 +83,7 @@ void transform(study::OwnedTensor& tensor, const Change& change) {
 
 /// What attention returns, as dense binary32.
 struct AttentionResult {
-  std::vector<float> output;       // [B][Sq][H][kHeadDim]
+  std::vector<float> output;       // [B][Sq][H][D]
   std::vector<float> log_sum_exp;  // [B][H][Sq], or empty
 };
 
@@ -148,7 +148,7 @@ class DeviceOutput {
   DeviceOutput(const schedule::Problem& problem, ElementType type)
       : DeviceOutput(
             problem, type,
-            contiguous_strides({problem.batch, problem.queries, problem.heads, numerics::kHeadDim}),
+            contiguous_strides({problem.batch, problem.queries, problem.heads, problem.head_dim}),
             0) {}
 
   /// Any strides >= 0 that keep elements apart; the tensor starts `shift` elements behind a
@@ -163,7 +163,7 @@ class DeviceOutput {
     view_.data = output_.data() + shift * std::int64_t{sizeof(std::uint16_t)};
     view_.type = type;
     view_.device = {DeviceType::cuda, 0};
-    view_.shape = {problem.batch, problem.queries, problem.heads, numerics::kHeadDim};
+    view_.shape = {problem.batch, problem.queries, problem.heads, problem.head_dim};
     view_.strides = strides;
   }
 
@@ -230,7 +230,7 @@ class DeviceOutput {
                            std::int64_t shift) {
     return static_cast<std::size_t>(shift + (p.batch - 1) * strides[kBatch] +
                                     (p.queries - 1) * strides[kSequence] +
-                                    (p.heads - 1) * strides[kHead] + numerics::kHeadDim);
+                                    (p.heads - 1) * strides[kHead] + p.head_dim);
   }
 
   template <class Visit>
@@ -254,7 +254,7 @@ class DeviceOutput {
 
 inline AttentionResult run_on_cpu(const HostPrepared& prepared, ElementType type) {
   const schedule::Problem& p = prepared.view().problem;
-  study::OwnedTensor out(type, {p.batch, p.queries, p.heads, numerics::kHeadDim});
+  study::OwnedTensor out(type, {p.batch, p.queries, p.heads, p.head_dim});
   AttentionResult result;
   result.log_sum_exp.resize(static_cast<std::size_t>(p.batch_heads() * p.queries));
   cpu::attention_prepared(prepared.view(), out.mutable_view(), result.log_sum_exp.data(),

@@ -56,6 +56,8 @@ struct PrepareCase {
   std::int64_t heads = 2;
   std::int64_t queries = 300;
   std::int64_t keys = 300;
+  int head_dim = numerics::kHeadDim;
+  std::int64_t heads_per_group = 1;
   Layout layout = Layout::contiguous;
   Family family = Family::normal;
   std::size_t shift = 0;  // bytes from 256-byte alignment
@@ -68,6 +70,7 @@ struct PrepareCase {
     std::string text = std::string(element_name(type)) + " B" + std::to_string(batch) + " H" +
                        std::to_string(heads) + " Sq" + std::to_string(queries) + " Skv" +
                        std::to_string(keys);
+    text += " D" + std::to_string(head_dim) + " group " + std::to_string(heads_per_group);
     text += " layout " + std::to_string(static_cast<int>(layout));
     text += " family " + std::to_string(static_cast<int>(family));
     text += " shift " + std::to_string(shift) + " smooth " + std::to_string(numerics.smooth_keys);
@@ -159,18 +162,18 @@ struct CaseTensors {
   DeviceTensor device_q, device_k, device_v;
 
   explicit CaseTensors(const PrepareCase& c)
-      : q(make(c, c.queries, 1)),
-        k(make(c, c.keys, 2)),
-        v(make(c, c.keys, 3)),
+      : q(make(c, c.queries, c.heads, 1)),
+        k(make(c, c.keys, c.heads / c.heads_per_group, 2)),
+        v(make(c, c.keys, c.heads / c.heads_per_group, 3)),
         device_q(q, c.shift),
         device_k(k, c.shift),
         device_v(v, c.shift) {}
 
   /// Other elements in the same places.
   void refill(const PrepareCase& c) {
-    q = make(c, c.queries, 1);
-    k = make(c, c.keys, 2);
-    v = make(c, c.keys, 3);
+    q = make(c, c.queries, c.heads, 1);
+    k = make(c, c.keys, c.heads / c.heads_per_group, 2);
+    v = make(c, c.keys, c.heads / c.heads_per_group, 3);
     device_q.upload(q);
     device_k.upload(k);
     device_v.upload(v);
@@ -179,8 +182,9 @@ struct CaseTensors {
  private:
   static constexpr std::uint64_t kValueTensor = 3;
 
-  static TestTensor make(const PrepareCase& c, std::int64_t tokens, std::uint64_t which) {
-    const Shape shape{c.batch, tokens, c.heads, numerics::kHeadDim};
+  static TestTensor make(const PrepareCase& c, std::int64_t tokens, std::int64_t heads,
+                         std::uint64_t which) {
+    const Shape shape{c.batch, tokens, heads, c.head_dim};
     TestTensor tensor(c.type, shape, make_strides(c.layout, shape));
     Random random(10 * c.seed + which);
     return tensor.fill([&](auto, std::int64_t s, std::int64_t h, std::int64_t channel) {
@@ -200,6 +204,8 @@ inline schedule::PrepareRequest make_request(const PrepareCase& c, const TensorV
   request.problem.heads = c.heads;
   request.problem.queries = c.queries;
   request.problem.keys = c.keys;
+  request.problem.head_dim = c.head_dim;
+  request.problem.heads_per_group = c.heads_per_group;
   request.problem.repair_rows = numerics::repair_row_count(c.repair_budget, c.keys);
   request.softmax_scale = 0.08838834764831845f;
   request.numerics = c.numerics;

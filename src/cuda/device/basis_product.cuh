@@ -84,17 +84,26 @@ __device__ __forceinline__ void load_basis(const std::uint16_t* matrix, int pitc
   }
 }
 
+/// A row and whether it exists, for start_rows().
+struct RowSource {
+  const void* address;
+  bool exists;
+};
+
 /// Starts loading a tile, all threads. `source(row)` gives where a row is and whether it exists;
-/// others become zeros. Where rows are not `kAligned` to 16 bytes the loads end here.
+/// others become zeros, as do units at or beyond `units`. Where rows are not `kAligned` to 16 bytes
+/// the loads end here.
 template <bool kAligned, class Source>
-__device__ __forceinline__ void start_rows(const Source& source, OperandTile& tile) {
+__device__ __forceinline__ void start_rows(const Source& source, int units, OperandTile& tile) {
   constexpr int kRowsAtOnce = kProductThreads / kRowUnits;
   const int unit = static_cast<int>(threadIdx.x) % kRowUnits;
 #pragma unroll
   for (int i = 0; i < kProductRows / kRowsAtOnce; ++i) {
     const int row = static_cast<int>(threadIdx.x) / kRowUnits + i * kRowsAtOnce;
-    const auto [address, exists] = source(row);
-    const auto* elements = static_cast<const std::uint16_t*>(address) + unit * kUnitElements;
+    const RowSource place = source(row);
+    const bool exists = place.exists && unit < units;
+    const auto* elements =
+        static_cast<const std::uint16_t*>(place.address) + (exists ? unit * kUnitElements : 0);
     uint4& target = tile.unit(row, unit);
     if constexpr (kAligned) {
       ptx::cp_async_16(ptx::shared_address(&target), elements, exists);
@@ -110,12 +119,6 @@ __device__ __forceinline__ void start_rows(const Source& source, OperandTile& ti
   }
   ptx::cp_async_commit_group();
 }
-
-/// A row and whether it exists, for start_rows().
-struct RowSource {
-  const void* address;
-  bool exists;
-};
 
 template <bool kFloat16>
 __device__ __forceinline__ void mma(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
@@ -157,20 +160,23 @@ template <class Tile, class RowOf>
 }
 
 /// Blocks of 16 rows times blocks of 8 columns, from where left_address() and right_address() of a
-/// pair of blocks say.
-template <bool kFloat16, int kDepthCount, int kRowBlocks, int kColumnBlocks>
+/// pair of blocks say. There may be sums of more blocks, which stay.
+template <bool kFloat16, int kDepthCount, int kRowBlocks, int kColumnPairs, int kAllRowBlocks,
+          int kAllColumnBlocks>
 __device__ __forceinline__ void multiply(const std::uint32_t (&left)[kRowBlocks],
-                                         const std::uint32_t (&right)[kColumnBlocks / 2],
-                                         float (&sums)[kRowBlocks][kColumnBlocks][4]) {
+                                         const std::uint32_t (&right)[kColumnPairs],
+                                         float (&sums)[kAllRowBlocks][kAllColumnBlocks][4]) {
+  constexpr int kColumnBlocks = 2 * kColumnPairs;
+  static_assert(kRowBlocks <= kAllRowBlocks && kColumnBlocks <= kAllColumnBlocks);
 #pragma unroll
   for (int k = 0; k < kDepthCount; ++k) {
     const auto offset = static_cast<std::uint32_t>(k * kDepthBytes);
     std::uint32_t rows[kRowBlocks][4];
-    std::uint32_t columns[kColumnBlocks / 2][4];
+    std::uint32_t columns[kColumnPairs][4];
 #pragma unroll
     for (int m = 0; m < kRowBlocks; ++m) ptx::ldmatrix_x4(rows[m], left[m] ^ offset);
 #pragma unroll
-    for (int n = 0; n < kColumnBlocks / 2; ++n) ptx::ldmatrix_x4(columns[n], right[n] ^ offset);
+    for (int n = 0; n < kColumnPairs; ++n) ptx::ldmatrix_x4(columns[n], right[n] ^ offset);
 #pragma unroll
     for (int m = 0; m < kRowBlocks; ++m) {
 #pragma unroll
@@ -186,13 +192,15 @@ __device__ __forceinline__ void multiply(const std::uint32_t (&left)[kRowBlocks]
 /// + 16 m + 8 h + group, column first_column + 32 g + 8 quad + 2 n + e.
 using RowProducts = float[kWarpRows / 16][kWarpColumns / 8][4];
 
-/// Adds the product of the first kDepthCount depths.
-template <bool kFloat16, int kDepthCount = kDepths, class Basis>
+/// Adds the product of the first kDepthCount depths with the columns of the first kGroups groups of
+/// the warp.
+template <bool kFloat16, int kDepthCount = kDepths, int kGroups = kColumnGroups, class Basis>
 __device__ __forceinline__ void multiply_rows(const OperandTile& rows, const Basis& basis,
                                               RowProducts& sums) {
   const ProductThread thread;
+  constexpr int kPairs = kGroups * kGroupColumns / 16;
   std::uint32_t left[kWarpRows / 16];
-  std::uint32_t right[kWarpColumns / 16];
+  std::uint32_t right[kPairs];
 #pragma unroll
   for (int m = 0; m < kWarpRows / 16; ++m) {
     left[m] = left_address(rows, thread.first_row + 16 * m);
@@ -201,7 +209,7 @@ __device__ __forceinline__ void multiply_rows(const OperandTile& rows, const Bas
     return thread.first_column + n / 4 * kGroupColumns + dealt_row(n % 4, index);
   };
 #pragma unroll
-  for (int n = 0; n < kWarpColumns / 16; ++n) right[n] = right_address(basis, column_of, 2 * n);
+  for (int n = 0; n < kPairs; ++n) right[n] = right_address(basis, column_of, 2 * n);
   multiply<kFloat16, kDepthCount>(left, right, sums);
 }
 
@@ -209,14 +217,17 @@ __device__ __forceinline__ void multiply_rows(const OperandTile& rows, const Bas
 /// first_column + 16 m + 8 h + group of the row `row_of(n, 2 quad + e)`.
 using ColumnProducts = float[kWarpColumns / 16][kWarpRows / 8][4];
 
-template <bool kFloat16, class Basis, class RowOf>
+/// Adds the product with the first kColumnCount columns of the warp.
+template <bool kFloat16, int kColumnCount = kWarpColumns, class Basis, class RowOf>
 __device__ __forceinline__ void multiply_columns(const OperandTile& rows, const Basis& basis,
                                                  const RowOf& row_of, ColumnProducts& sums) {
   const ProductThread thread;
-  std::uint32_t left[kWarpColumns / 16];
+  constexpr int kBlocks = kColumnCount / 16;
+  static_assert(kColumnCount % 16 == 0);
+  std::uint32_t left[kBlocks];
   std::uint32_t right[kWarpRows / 16];
 #pragma unroll
-  for (int m = 0; m < kWarpColumns / 16; ++m) {
+  for (int m = 0; m < kBlocks; ++m) {
     left[m] = left_address(basis, thread.first_column + 16 * m);
   }
 #pragma unroll

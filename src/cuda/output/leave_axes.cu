@@ -30,6 +30,7 @@ constexpr int kBlockRounds = 4;
 
 struct Arguments {
   schedule::Problem problem;
+  const schedule::SequenceBounds* bounds;
   const numerics::HeadRule* head_rules;
   const std::uint16_t* value_bases;
   const float* value_means;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void start_tile(const HeadRows& head, std::int64_t fi
         const bool exists = head.exists(first + i);
         return {head.row(exists ? first + i : 0), exists};
       },
-      tile);
+      device::kRowUnits, tile);
 }
 
 template <bool kAligned>
@@ -155,8 +156,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     leave_axes_kernel(const __grid_constant__ Arguments a) {
   auto& shared = ptx::dynamic_shared<Storage>();
   const std::int64_t bh = blockIdx.x / static_cast<unsigned>(a.blocks_per_head);
+  const schedule::Problem problem = schedule::problem_of_head(a.problem, a.bounds, bh);
   const HeadRows head{
-      a.problem,
+      problem,
       a.output + bh / a.problem.heads * a.batch_stride + bh % a.problem.heads * a.head_stride,
       a.row_stride};
   const std::int64_t stride = std::int64_t{a.blocks_per_head} * kTileRows;
@@ -201,6 +203,7 @@ void leave_axes(const schedule::PreparedView& inputs, const MutableTensorView& o
   const DeviceInfo& device = device_info(out.device.index);
   Arguments a{};
   a.problem = inputs.problem;
+  a.bounds = inputs.bounds();
   a.head_rules = reinterpret_cast<const numerics::HeadRule*>(inputs.data + layout.head_rules);
   a.value_bases = reinterpret_cast<const std::uint16_t*>(inputs.data + layout.value_bases);
   a.value_means = reinterpret_cast<const float*>(inputs.data + layout.value_means);

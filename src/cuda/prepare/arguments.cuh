@@ -18,13 +18,60 @@ struct Source {
   std::int64_t batch_stride;
   std::int64_t row_stride;
   std::int64_t head_stride;
+  int chunks;                // of kRowChunk channels in a row; those behind it are zero
+  unsigned heads_per_group;  // heads of Q that share one of this tensor
 
   /// Token 0 of a head. Numbers of heads fit into 32 bits, as those of blocks do, and division by
   /// 64 bits takes a hundred instructions.
   [[nodiscard]] __device__ const std::byte* head(std::int64_t bh, std::int64_t heads) const {
     const auto number = static_cast<unsigned>(bh);
     const auto each = static_cast<unsigned>(heads);
-    return data + number / each * batch_stride + number % each * head_stride;
+    return data + number / each * batch_stride + number % each / heads_per_group * head_stride;
+  }
+};
+
+/// Rows of consecutive tokens. An address alone, where there is none.
+struct ConsecutiveRows {
+  const std::byte* first;
+  std::int64_t stride;  // bytes
+
+  [[nodiscard]] __device__ __forceinline__ const std::byte* row(int i, bool) const {
+    return first + i * stride;
+  }
+};
+
+/// Rows of tokens that a list names.
+struct ListedRows {
+  const std::byte* first;  // of token 0
+  std::int64_t stride;     // bytes
+  const std::int32_t* tokens;
+
+  [[nodiscard]] __device__ __forceinline__ const std::byte* row(int i, bool exists) const {
+    return exists ? first + tokens[i] * stride : first;
+  }
+};
+
+/// The tokens of a head that take part.
+struct HeadTokens {
+  const std::byte* first;        // token 0 of the head
+  std::int64_t stride;           // bytes
+  int chunks;                    // of a row
+  std::int64_t count;            // of tokens
+  const std::int32_t* selected;  // their numbers in the tensor; null if they are all, in order
+
+  [[nodiscard]] __device__ __forceinline__ const std::byte* row(std::int64_t i) const {
+    return first + (selected == nullptr ? i : selected[i]) * stride;
+  }
+
+  /// Calls visit(rows) with the rows from a token on. Loads of many rows are all in flight together
+  /// only where no row has a choice of its own.
+  template <class Visit>
+  __device__ __forceinline__ void visit_rows(std::int64_t from, const Visit& visit) const {
+    if (selected == nullptr) {
+      visit(ConsecutiveRows{first + from * stride, stride});
+    } else {
+      visit(ListedRows{first, stride, selected + from});
+    }
   }
 };
 
@@ -41,7 +88,34 @@ struct Arguments {
   float softmax_scale;
   NumericOptions numerics;
   bool with_log_sum_exp;
+  bool with_spare_residuals;
+  bool with_bounds;
+  KeySelection selection;
   int multiprocessors;  // of the device
+
+  /// The problem of a head: of the tokens that take part.
+  [[nodiscard]] __device__ schedule::Problem problem_of(std::int64_t bh) const {
+    return schedule::problem_of_head(problem, bounds(), bh);
+  }
+  [[nodiscard]] __device__ schedule::SequenceBounds* bounds() const {
+    return with_bounds ? reinterpret_cast<schedule::SequenceBounds*>(block + block_layout.bounds)
+                       : nullptr;
+  }
+  /// Numbers of the keys of a sequence that take part; null if they are the first ones.
+  [[nodiscard]] __device__ std::int32_t* selected_keys(std::int64_t batch) const {
+    if (selection.mask == nullptr) return nullptr;
+    return reinterpret_cast<std::int32_t*>(workspace + workspace_layout.selected_keys) +
+           batch * problem.keys;
+  }
+  [[nodiscard]] __device__ HeadTokens queries(std::int64_t bh) const {
+    return {q.head(bh, problem.heads), q.row_stride, q.chunks, problem_of(bh).queries, nullptr};
+  }
+  /// Of K or V.
+  [[nodiscard]] __device__ HeadTokens keys(const Source& tensor, std::int64_t bh) const {
+    const auto batch = static_cast<unsigned>(bh) / static_cast<unsigned>(problem.heads);
+    return {tensor.head(bh, problem.heads), tensor.row_stride, tensor.chunks, problem_of(bh).keys,
+            selected_keys(batch)};
+  }
 
   [[nodiscard]] __device__ numerics::HeadPlan& plan(std::int64_t bh) const {
     return reinterpret_cast<numerics::HeadPlan*>(workspace + workspace_layout.plans)[bh];
@@ -63,6 +137,11 @@ struct Arguments {
   [[nodiscard]] __device__ std::int32_t* tokens(std::int64_t bh) const {
     return reinterpret_cast<std::int32_t*>(workspace + workspace_layout.tokens) +
            bh * problem.repair_rows;
+  }
+
+  /// Channels of V whose residuals may have a place among those behind them; none at kHeadDim.
+  [[nodiscard]] __device__ int spare_head_dim() const {
+    return with_spare_residuals ? problem.head_dim : numerics::kHeadDim;
   }
 
   // Principal axes.
@@ -143,9 +222,9 @@ struct HeadBlock {
       : bh(number / static_cast<unsigned>(each)), index(number % static_cast<unsigned>(each)) {}
 };
 
-/// Tokens of a tile; 0 for a tile of padding.
-__device__ inline int rows_in_tile(std::int64_t tokens, std::int64_t tile) {
-  const std::int64_t left = tokens - tile * kTileRows;
+/// Tokens of a tile of `count` tokens; 0 for a tile of padding.
+__device__ inline int rows_in_tile(std::int64_t count, std::int64_t tile) {
+  const std::int64_t left = count - tile * kTileRows;
   return left <= 0 ? 0 : (left < kTileRows ? static_cast<int>(left) : kTileRows);
 }
 

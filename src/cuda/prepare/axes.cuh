@@ -26,8 +26,9 @@ struct FindAxesStorage {
 
 __device__ __forceinline__ numerics::AxesTensor axes_tensor(const Arguments& a, std::int64_t bh,
                                                             int tensor) {
-  const std::int64_t tokens = tensor == kSampledQuery ? a.problem.queries : a.problem.keys;
-  return {a.moments(bh, tensor), numerics::sample_size(tokens),
+  const schedule::Problem problem = a.problem_of(bh);
+  const std::int64_t tokens = tensor == kSampledQuery ? problem.queries : problem.keys;
+  return {a.moments(bh, tensor), numerics::sample_size(tokens > 0 ? tokens : 1),
           tensor == kSampledKey || (tensor == kSampledValue && a.numerics.smooth_values)};
 }
 

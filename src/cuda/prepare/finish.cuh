@@ -114,25 +114,39 @@ __device__ __forceinline__ void reduce_extent(const JoinTask& task, FinishStorag
   if (lane == 0) shared.extents[task.statistic] = largest;
 }
 
+/// Tokens of a head that statistics are of. Those of no tokens are like those of one that is zero:
+/// nothing reads what they decide, but it has to be finite.
+struct TokenCounts {
+  std::int64_t queries;
+  std::int64_t keys;
+
+  __device__ __forceinline__ TokenCounts(const Arguments& a, std::int64_t bh) {
+    const schedule::Problem problem = a.problem_of(bh);
+    queries = problem.queries > 0 ? problem.queries : 1;
+    keys = problem.keys > 0 ? problem.keys : 1;
+  }
+};
+
 /// Energies of one channel.
 struct ChannelEnergies {
   float query = 0.0f;
   float key = 0.0f;
 };
 
-__device__ __forceinline__ ChannelEnergies channel_energies(const Arguments& a, int c,
-                                                            FinishStorage& shared) {
+__device__ __forceinline__ ChannelEnergies channel_energies(const Arguments& a, std::int64_t bh,
+                                                            int c, FinishStorage& shared) {
+  const TokenCounts counts(a, bh);
   const numerics::Extent key = shared.key();
   const bool finite = shared.query().finite() && key.finite();
   const float query_squares = join_warps(shared.columns[kQuerySquares], c, Add{});
   const float key_sum = join_warps(shared.columns[kKeySums], c, Add{});
   const float key_squares = join_warps(shared.columns[kKeySquares], c, Add{});
   const float mean =
-      finite ? numerics::key_mean(key_sum, a.problem.keys, key, a.numerics.smooth_keys) : 0.0f;
+      finite ? numerics::key_mean(key_sum, counts.keys, key, a.numerics.smooth_keys) : 0.0f;
   ChannelEnergies energies;
-  energies.query = numerics::query_energy(query_squares, a.problem.queries,
-                                          numerics::query_gain(a.softmax_scale));
-  energies.key = numerics::key_energy(key_squares, a.problem.keys, mean);
+  energies.query =
+      numerics::query_energy(query_squares, counts.queries, numerics::query_gain(a.softmax_scale));
+  energies.key = numerics::key_energy(key_squares, counts.keys, mean);
   shared.means[c] = mean;
   shared.products[c] = energies.query * energies.key;
   return energies;
@@ -189,7 +203,7 @@ __device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a,
   } else {
     numerics::sum_mixed<numerics::kHeadDim>({}, sums);
   }
-  return numerics::decide_scores(shared.query(), shared.key(), sums, a.problem.keys,
+  return numerics::decide_scores(shared.query(), shared.key(), sums, TokenCounts(a, bh).keys,
                                  a.softmax_scale, a.numerics);
 }
 
@@ -220,7 +234,7 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
   const bool is_channel = slice == 0;
   numerics::HeadPlan& plan = a.plan(bh);
   ChannelEnergies energies;
-  if (is_channel) energies = channel_energies(a, c, shared);
+  if (is_channel) energies = channel_energies(a, bh, c, shared);
   __syncthreads();
   shared.before[slice][c] = count_before_in_slice(shared, slice, c);
   square_means(shared);
@@ -245,7 +259,7 @@ __device__ __forceinline__ void finish_scores(const Arguments& a, std::int64_t b
 }
 
 /// The code of a channel of V, which all threads of the block help to find.
-__device__ __forceinline__ numerics::ChannelCode channel_code(const Arguments& a,
+__device__ __forceinline__ numerics::ChannelCode channel_code(const Arguments& a, std::int64_t keys,
                                                               const numerics::ChannelRange& range,
                                                               bool is_channel,
                                                               FinishStorage& shared) {
@@ -253,7 +267,7 @@ __device__ __forceinline__ numerics::ChannelCode channel_code(const Arguments& a
   float mean = 0.0f;
   float spread = 0.0f;
   if (is_channel) {
-    mean = a.numerics.smooth_values ? numerics::channel_mean(range, a.problem.keys) : 0.0f;
+    mean = a.numerics.smooth_values ? numerics::channel_mean(range, keys) : 0.0f;
     spread = numerics::channel_spread(range, mean);
     // A spread is not negative, so its bits order like the number.
     const std::uint32_t bits = __float_as_uint(spread) & ~numerics::kFloatSignMask;
@@ -277,18 +291,19 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
                                               FinishStorage& shared) {
   const auto c = static_cast<int>(threadIdx.x);
   const bool is_channel = c < numerics::kHeadDim;
+  const std::int64_t keys = TokenCounts(a, bh).keys;
   numerics::ChannelRange range;
   if (is_channel) {
     range = {join_warps(shared.columns[kValueSums - kPartStatistics], c, Add{}),
              join_warps(shared.columns[kValueMax - kPartStatistics], c, Max{}),
              join_warps(shared.columns[kValueMin - kPartStatistics], c, Min{})};
   }
-  numerics::ChannelCode code = channel_code(a, range, is_channel, shared);
+  numerics::ChannelCode code = channel_code(a, keys, range, is_channel, shared);
   bool on_axes = false;
   float inside = 0.0f;
   const numerics::Extent value = shared.value();
   if (a.workspace_layout.with_value_axes && value.finite() && value.magnitude_bits != 0) {
-    const float mean = numerics::axes_mean(range.sum, a.problem.keys, a.numerics.smooth_values);
+    const float mean = numerics::axes_mean(range.sum, keys, a.numerics.smooth_values);
     if (is_channel) shared.means[c] = mean;
     __syncthreads();
     square_means(shared);

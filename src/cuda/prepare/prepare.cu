@@ -18,6 +18,7 @@
 #include "cuda/prepare/quantize_wide_on_axes.cuh"
 #include "cuda/prepare/repair.cuh"
 #include "cuda/prepare/sample.cuh"
+#include "cuda/prepare/select_keys.cuh"
 #include "cuda/prepare/tile_tree.cuh"
 #include "cuda/prepare/workspace.hpp"
 #include "numerics/plan_scores.hpp"
@@ -25,17 +26,22 @@
 // The launches of a preparation. The first one waits for everything before it in the stream; each
 // of the others starts while the one before it ends. All of them wait for that one, so what an
 // earlier kernel has written is complete as well. With axes, the statistics are the exception: they
-// read inputs alone, and only their last block waits, for the axes that are found meanwhile.
+// read inputs alone, and only their last block waits, for the axes that are found meanwhile. Where
+// keys are selected first, what reads them waits for the end of that.
 namespace openvc::cuda::prepare {
 namespace {
 
-Source make_source(const TensorView& tensor) {
+Source make_source(const TensorView& tensor, std::int64_t heads) {
   const auto size = static_cast<std::int64_t>(element_size(tensor.type));
   const auto stride = [&](Axis axis) {
     return tensor.shape[axis] > 1 ? tensor.strides[axis] * size : 0;
   };
-  return {static_cast<const std::byte*>(tensor.data), stride(kBatch), stride(kSequence),
-          stride(kHead)};
+  return {.data = static_cast<const std::byte*>(tensor.data),
+          .batch_stride = stride(kBatch),
+          .row_stride = stride(kSequence),
+          .head_stride = stride(kHead),
+          .chunks = static_cast<int>(tensor.shape[kChannel]) / kChunkChannels,
+          .heads_per_group = static_cast<unsigned>(heads / tensor.shape[kHead])};
 }
 
 /// Whether every row of a tensor starts at a multiple of 16 bytes.
@@ -52,15 +58,15 @@ WorkspaceLayout layout_for(const schedule::PrepareRequest& request) {
   return workspace_layout(
       request.problem,
       numerics::wants_axes(request.numerics, request.problem.queries, request.problem.keys),
-      schedule::with_value_axes(request));
+      schedule::with_value_axes(request), request.selection.mask != nullptr);
 }
 
 Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* block,
                          std::byte* workspace) {
   Arguments a{};
-  a.q = make_source(request.q);
-  a.k = make_source(request.k);
-  a.v = make_source(request.v);
+  a.q = make_source(request.q, request.problem.heads);
+  a.k = make_source(request.k, request.problem.heads);
+  a.v = make_source(request.v, request.problem.heads);
   a.problem = request.problem;
   a.block_layout = schedule::prepared_layout(request);
   a.workspace_layout = layout_for(request);
@@ -69,6 +75,9 @@ Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* blo
   a.softmax_scale = request.softmax_scale;
   a.numerics = request.numerics;
   a.with_log_sum_exp = request.with_log_sum_exp;
+  a.with_spare_residuals = schedule::with_spare_residuals(request);
+  a.with_bounds = request.selection.any();
+  a.selection = request.selection;
   a.multiprocessors = device_info(request.q.device.index).multiprocessors;
   return a;
 }
@@ -113,11 +122,16 @@ template <ElementType kType, bool kAligned>
 void launch_passes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const WorkspaceLayout& tiles = a.workspace_layout;
+  if (a.with_bounds) {
+    launch_kernel(select_keys, a.problem.batch, kSelectThreads, LaunchOrder::after_stream, stream,
+                  a);
+  }
   if (tiles.with_any_axes()) launch_axes<kType, kAligned>(a, stream);
+  const bool may_overlap = tiles.with_any_axes() && !a.with_bounds;
   launch_kernel(collect_statistics<kType, kAligned>,
                 heads * (tiles.query_tiles + 2 * tiles.key_tiles), kTileThreads,
-                tiles.with_any_axes() ? LaunchOrder::overlaps_previous : LaunchOrder::after_stream,
-                stream, a);
+                may_overlap ? LaunchOrder::overlaps_previous : LaunchOrder::after_stream, stream,
+                a);
   for (int level = 1; level <= tiles.tree.levels; ++level) {
     launch_kernel(reduce_tiles, heads * kColumnStatistics * TileTree::rows(tiles.tree.tiles, level),
                   kTileThreads, LaunchOrder::overlaps_previous, stream, a, level);

@@ -19,11 +19,8 @@ namespace openvc::cuda::prepare {
 using ColumnTile = std::byte[kTileRows][numerics::kColumnsPerStep];
 static_assert(sizeof(ColumnTile) == kTileThreads * sizeof(uint4), "one store per thread");
 
-/// What distinguishes the tiles of Q and K.
-struct ScoreTile {
-  const std::byte* source;  // row 0 of the tile
-  std::int64_t row_stride;
-  int count;  // rows that hold tokens
+/// A tile of Q or K, and where its codes go.
+struct ScoreTile : TileTokens {
   std::byte* codes;
 };
 
@@ -69,9 +66,9 @@ __device__ __forceinline__ void write_columns(const ScoreTile& tile, const numer
     for (int i = 0; i < kRowsPerThread; ++i) {
       const int row = thread.row(i);
       std::uint16_t bytes = 0;
-      if (!kQuery || row < tile.count) {
-        float x = load_channel<kType>(
-            tile.source + source_row<kQuery>(row, tile.count) * tile.row_stride, channel);
+      const bool exists = channel < tile.tokens.chunks * kChunkChannels;
+      if (exists && (!kQuery || row < tile.count)) {
+        float x = load_channel<kType>(tile.row(source_row<kQuery>(row, tile.count)), channel);
         if constexpr (!kQuery) x = x - mean;
         const float scaled = x * multiplier;
         const float value = decode_pair(ptx::cvt_rn_satfinite_e4m3x2_f32(scaled, 0.0f)).x;
@@ -162,22 +159,22 @@ template <ElementType kType, bool kAligned, bool kQuery, class Wait>
 __device__ __forceinline__ void quantize_scores(const Arguments& a, std::int64_t bh,
                                                 std::int64_t tile_index, const Wait& wait,
                                                 ColumnTile& shared) {
-  const Source& source = kQuery ? a.q : a.k;
   const numerics::HeadPlan& plan = a.plan(bh);
   const std::int64_t first = tile_index * kTileRows;
-  const ScoreTile tile{source.head(bh, a.problem.heads) + first * source.row_stride,
-                       source.row_stride,
-                       rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile_index),
+  const ScoreTile tile{{kQuery ? a.queries(bh) : a.keys(a.k, bh), tile_index},
                        kQuery ? a.query_row(bh, first) : a.key_row(bh, first)};
+  if (!kQuery && tile.count == 0) return wait();  // behind the keys of its sequence
   const bool with_shifts = kQuery && a.with_log_sum_exp;
   const TileThread thread;
   RawTile<kType> raw;
+  tile.visit_rows([&](const auto& rows) {
 #pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    const int row = source_row<kQuery>(thread.row(i), tile.count);
-    raw[i] = load_chunk<kType, kAligned>(tile.source + row * tile.row_stride, thread.chunk,
-                                         !kQuery || row < tile.count);
-  }
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      const int row = source_row<kQuery>(thread.row(i), tile.count);
+      const bool exists = thread.chunk < tile.tokens.chunks && row < tile.count;
+      raw[i] = load_chunk<kType, kAligned>(rows.row(row, exists), thread.chunk, exists);
+    }
+  });
   wait();
   const float multiplier = kQuery ? plan.scores.query_multiplier : plan.scores.key_multiplier;
   const bool rotated = plan.scores.rotated != 0;
@@ -204,12 +201,13 @@ __device__ __forceinline__ void quantize_values(const Arguments& a, std::int64_t
                                                 std::int64_t tile, const Wait& wait,
                                                 ValueTile& shared) {
   const std::int64_t first = tile * kTileRows;
-  const int count = rows_in_tile(a.problem.keys, tile);
-  const std::byte* rows = a.v.head(bh, a.problem.heads) + first * a.v.row_stride;
+  const TileTokens tokens(a.keys(a.v, bh), tile);
+  const int count = tokens.count;
+  if (count == 0) return wait();  // behind the keys of its sequence
   float* energies = a.problem.repair_rows > 0 ? a.energies(bh) + first : nullptr;
   write_value_tile<kType, kAligned, ValueContent::codes>(
-      [&](int row) { return rows + row * a.v.row_stride; }, count, count, wait, a.plan(bh),
-      energies, shared, a.block_layout.format.ones_rows, a.value_block(bh, tile));
+      tokens, count, a.spare_head_dim(), wait, a.plan(bh), energies, shared,
+      a.block_layout.format.ones_rows, a.value_block(bh, tile));
 }
 
 }  // namespace openvc::cuda::prepare

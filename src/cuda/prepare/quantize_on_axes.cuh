@@ -36,21 +36,25 @@ struct OnAxesStorage {
   float offsets[numerics::kHeadDim];  // the means that are removed, times the basis
 };
 
+__device__ __forceinline__ HeadTokens tokens_of(const Arguments& a, const AxesTile& at) {
+  if (at.tensor == Tensor::query) return a.queries(at.bh);
+  return a.keys(at.tensor == Tensor::key ? a.k : a.v, at.bh);
+}
+
 template <bool kAligned>
 __device__ __forceinline__ void start_tile(const Arguments& a, const AxesTile& at,
                                            device::OperandTile& tile) {
-  const bool is_query = at.tensor == Tensor::query;
-  const Source& tensor = is_query ? a.q : (at.tensor == Tensor::key ? a.k : a.v);
-  const std::byte* head = tensor.head(at.bh, a.problem.heads);
-  const std::byte* first = head + at.tile * kTileRows * tensor.row_stride;
-  const int count = rows_in_tile(is_query ? a.problem.queries : a.problem.keys, at.tile);
-  device::start_rows<kAligned>(
-      [&](int row) -> device::RowSource {
-        if (at.tensor == Tensor::key) row = source_row<false>(row, count);
-        const bool exists = row < count;
-        return {exists ? first + row * tensor.row_stride : head, exists};
-      },
-      tile);
+  const TileTokens tokens(tokens_of(a, at), at.tile);
+  if (at.tensor != Tensor::query && tokens.count == 0) return;  // behind the keys of its sequence
+  tokens.visit_rows([&](const auto& rows) {
+    device::start_rows<kAligned>(
+        [&](int row) -> device::RowSource {
+          if (at.tensor == Tensor::key) row = source_row<false>(row, tokens.count);
+          const bool exists = row < tokens.count;
+          return {exists ? rows.row(row, true) : tokens.tokens.first, exists};
+        },
+        tokens.tokens.chunks, tile);
+  });
 }
 
 /// What rounding to codes left of eight elements, and their values, scaled for residual columns.
@@ -93,7 +97,13 @@ __device__ __forceinline__ void write_score_tile(const Arguments& a, const AxesT
   const device::ProductThread thread;
   device::RowProducts sums = {};
   constexpr bool kFloat16 = kType == ElementType::float16;
-  if (thread.first_column == 0) device::multiply_rows<kFloat16>(rows, shared.second_terms, sums);
+  // The axes of few steps lie in the first group of columns; the others have no second term.
+  constexpr int kStepsOfGroup = device::kGroupColumns / kStepChannels;
+  if (thread.first_column == 0 && scale.steps <= kStepsOfGroup) {
+    device::multiply_rows<kFloat16, device::kDepths, 1>(rows, shared.second_terms, sums);
+  } else if (thread.first_column == 0) {
+    device::multiply_rows<kFloat16>(rows, shared.second_terms, sums);
+  }
   device::multiply_rows<kFloat16>(rows, shared.basis, sums);
   const std::int64_t row = at.tile * kTileRows + thread.first_row + thread.group;
   std::byte* codes = kQuery ? a.query_row(at.bh, row) : a.key_row(at.bh, row);
@@ -140,10 +150,13 @@ __device__ __forceinline__ void write_value_tile(const Arguments& a, const AxesT
   const auto key_of = [&](int n, int index) {
     return thread.first_row + numerics::key_of_slot(device::dealt_row(n, index));
   };
-  if (thread.first_column == 0)
-    device::multiply_columns<kFloat16>(rows, shared.second_terms, key_of, sums);
+  constexpr int kSecondTermAxes = 16;  // the least that a product takes
+  static_assert(numerics::kValueAxes <= kSecondTermAxes);
+  if (thread.first_column == 0) {
+    device::multiply_columns<kFloat16, kSecondTermAxes>(rows, shared.second_terms, key_of, sums);
+  }
   device::multiply_columns<kFloat16>(rows, shared.basis, key_of, sums);
-  const int count = rows_in_tile(a.problem.keys, at.tile);
+  const int count = rows_in_tile(a.problem_of(at.bh).keys, at.tile);
   constexpr int kWords = kChunkChannels / kWordSlots;
   const int first_slot = thread.first_row + thread.quad * kChunkChannels;
   std::uint32_t present[kWords] = {};  // 0xFF in the bytes of keys that exist
@@ -260,6 +273,9 @@ __global__ void __launch_bounds__(kTileThreads, kOnAxesBlocksPerSm)
       scale = axes_scale(a.plan(at.bh), at.tensor);
       last = at;
     }
+    const bool is_behind_keys = at.tensor != Tensor::query && a.with_bounds &&
+                                rows_in_tile(a.problem_of(at.bh).keys, at.tile) == 0;
+    if (is_behind_keys) continue;
     switch (at.tensor) {
       case Tensor::query:
         write_score_tile<kType, true>(a, at, scale, rows, shared);

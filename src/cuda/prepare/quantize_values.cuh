@@ -75,30 +75,35 @@ __device__ __forceinline__ uint4 ones_unit(int unit, int counted) {
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// Writes a block of packed V. `row(i)` is the source of the tile's key i < count; keys below
-/// `counted` count in the denominator. `energies` is null or takes the energy of what rounding left
-/// of each key. `wait` returns when the parameters can be read.
-template <ElementType kType, bool kAligned, ValueContent kContent, class Row, class Wait>
-__device__ __forceinline__ void write_value_tile(const Row& row, int count, int counted,
-                                                 const Wait& wait, const numerics::HeadPlan& plan,
-                                                 float* energies, ValueTile& shared, int ones_rows,
+/// Writes a block of packed V. Residuals of channels that schedule::has_spare_residual() names for
+/// `spare_head_dim` go with the codes; keys below `counted` count in the denominator. `energies` is
+/// null or takes the energy of what rounding left of each key. `wait` returns when the parameters
+/// can be read.
+template <ElementType kType, bool kAligned, ValueContent kContent, class Wait>
+__device__ __forceinline__ void write_value_tile(const TileTokens& tile, int counted,
+                                                 int spare_head_dim, const Wait& wait,
+                                                 const numerics::HeadPlan& plan, float* energies,
+                                                 ValueTile& shared, int ones_rows,
                                                  std::byte* block) {
   constexpr int kPasses = kRowThreads / kChunksAtOnce;
   const ValueThread thread;
   RawChunk<kType> raw[kPasses][kWordSlots];
   std::uint32_t present = 0;  // 0xFF in the bytes of keys that exist
+  tile.visit_rows([&](const auto& rows) {
 #pragma unroll
-  for (int slot = 0; slot < kWordSlots; ++slot) {
-    const int key = thread.key(slot);
-    const bool exists = key < count;
-    if (exists) present |= 0xFFu << (slot * 8);
-    const std::byte* source = row(exists ? key : 0);
+    for (int slot = 0; slot < kWordSlots; ++slot) {
+      const int key = thread.key(slot);
+      const bool exists = key < tile.count;
+      if (exists) present |= 0xFFu << (slot * 8);
+      const std::byte* source = rows.row(key, exists);
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      raw[pass][slot] =
-          load_chunk<kType, kAligned>(source, thread.chunk + pass * kChunksAtOnce, exists);
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const int chunk = thread.chunk + pass * kChunksAtOnce;
+        raw[pass][slot] =
+            load_chunk<kType, kAligned>(source, chunk, exists && chunk < tile.tokens.chunks);
+      }
     }
-  }
+  });
   wait();
   float key_energies[kWordSlots] = {};
 #pragma unroll
@@ -116,6 +121,11 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
 #pragma unroll
     for (int slot = 0; slot < kWordSlots; ++slot) to_floats<kType>(raw[pass][slot], values[slot]);
     float sums[kWordSlots] = {};
+    // A thread has a channel and the one whose place its residual may take.
+    static_assert(kChunksAtOnce * kChunkChannels == schedule::kSpareDistance && kPasses == 2);
+    const int first_channel = thread.chunk * kChunkChannels;
+    const bool spare = schedule::has_spare_residual(first_channel, spare_head_dim);
+    if (spare && pass == 1) break;
 #pragma unroll
     for (int c = 0; c < kChunkChannels; ++c) {
       float coordinates[kWordSlots];
@@ -135,8 +145,15 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
           sums[slot] = __fmaf_rn(weighted, weighted, sums[slot]);
         }
       }
-      shared[chunk * kChunkChannels + c][thread.group ^ (chunk % kChannelUnits)][thread.word] =
-          word & present;
+      const auto store = [&](int channel, std::uint32_t bytes) {
+        shared[channel][thread.group ^ (thread.chunk % kChannelUnits)][thread.word] =
+            bytes & present;
+      };
+      store(chunk * kChunkChannels + c, word);
+      if (spare) {
+        subtract_codes(coordinates, word);
+        store(first_channel + schedule::kSpareDistance + c, encode_word(coordinates));
+      }
     }
     if (kContent == ValueContent::codes && energies != nullptr) {
       // Chunks of one pass, then the two passes: the balanced tree over sixteen chunks.
@@ -150,7 +167,7 @@ __device__ __forceinline__ void write_value_tile(const Row& row, int count, int 
   if (kContent == ValueContent::codes && energies != nullptr && thread.chunk == 0) {
 #pragma unroll
     for (int slot = 0; slot < kWordSlots; ++slot) {
-      if (thread.key(slot) < count) energies[thread.key(slot)] = key_energies[slot];
+      if (thread.key(slot) < tile.count) energies[thread.key(slot)] = key_energies[slot];
     }
   }
   __syncthreads();

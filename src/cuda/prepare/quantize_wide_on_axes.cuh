@@ -104,10 +104,10 @@ __device__ __forceinline__ void multiply_wide_tile(const ScoreTile& tile, const 
     for (int r = 0; r < kRows; ++r) {
       int row = source_row<kZeroPadding>(first + r, tile.count);
       if (row >= tile.count) row = 0;  // padding that is written as zeros
-      sources[r] = reinterpret_cast<const float*>(tile.source + row * tile.row_stride);
+      sources[r] = reinterpret_cast<const float*>(tile.row(row));
     }
     float sums[kRows][2] = {};
-    for (int c = 0; c < kDim; ++c) {
+    for (int c = 0; c < tile.tokens.chunks * kChunkChannels; ++c) {
       const float2 u = *reinterpret_cast<const float2*>(basis + c * kDim);
       const float mean = means == nullptr ? 0.0f : means[c];
 #pragma unroll
@@ -130,12 +130,10 @@ __device__ __forceinline__ void quantize_wide_scores(const Arguments& a, std::in
                                                      std::int64_t tile_index,
                                                      WideScoreTile& shared) {
   const numerics::HeadPlan& plan = a.plan(bh);
-  const Source& source = kQuery ? a.q : a.k;
   const std::int64_t first = tile_index * kTileRows;
-  const ScoreTile tile{source.head(bh, a.problem.heads) + first * source.row_stride,
-                       source.row_stride,
-                       rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile_index),
+  const ScoreTile tile{{kQuery ? a.queries(bh) : a.keys(a.k, bh), tile_index},
                        kQuery ? a.query_row(bh, first) : a.key_row(bh, first)};
+  if (!kQuery && tile.count == 0) return;  // behind the keys of its sequence
   const int steps = plan.scores.extra_steps;
   const WideOutput output{kQuery ? plan.scores.query_multiplier : plan.scores.key_multiplier,
                           steps * numerics::kResidualChannelsPerStep};
@@ -181,9 +179,8 @@ __device__ __forceinline__ void quantize_wide_values(const Arguments& a, std::in
                                                      std::int64_t tile_index,
                                                      WideValueTile& shared) {
   const numerics::HeadPlan& plan = a.plan(bh);
-  const std::int64_t first = tile_index * kTileRows;
-  const ScoreTile tile{a.v.head(bh, a.problem.heads) + first * a.v.row_stride, a.v.row_stride,
-                       rows_in_tile(a.problem.keys, tile_index), a.value_block(bh, tile_index)};
+  const ScoreTile tile{{a.keys(a.v, bh), tile_index}, a.value_block(bh, tile_index)};
+  if (tile.count == 0) return;                         // behind the keys of its sequence
   const float multiplier = plan.value_multipliers[0];  // axes share one
   multiply_wide_tile<true>(tile, a.basis<float>(kValues, bh), plan.value_means,
                            [&](int key, int axis, float x, float y) {

@@ -198,10 +198,12 @@ __global__ void __launch_bounds__(kTileThreads)
     copy_rows(a.key_columns(step, bh, 0), a.key_columns(step, bh, first), numerics::kColumnsPerStep,
               tokens, count);
   }
-  const std::byte* values = a.v.head(bh, problem.heads);
+  HeadTokens values = a.keys(a.v, bh);
+  values.selected = tokens;
+  values.count = count;
   write_value_tile<kType, kAligned, ValueContent::residuals>(
-      [&](int row) { return values + tokens[row] * a.v.row_stride; }, count, 0, [] {}, a.plan(bh),
-      nullptr, shared, a.block_layout.format.ones_rows, a.value_block(bh, block));
+      TileTokens(values, 0), 0, a.spare_head_dim(), [] {}, a.plan(bh), nullptr, shared,
+      a.block_layout.format.ones_rows, a.value_block(bh, block));
 }
 
 }  // namespace openvc::cuda::prepare

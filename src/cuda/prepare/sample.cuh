@@ -41,10 +41,8 @@ struct SampleBlock {
   bool wanted;
   bool centred;  // moments about the mean
   int part;
-  std::int64_t tokens;
+  HeadTokens tokens;
   int count;  // of the sample
-  const std::byte* rows;
-  std::int64_t row_stride;
 
   __device__ explicit SampleBlock(const Arguments& a) {
     constexpr int kEach = kSampledTensors * kSampleParts;
@@ -52,22 +50,21 @@ struct SampleBlock {
     bh = block.bh;
     tensor = static_cast<int>(block.index) / kSampleParts;
     part = static_cast<int>(block.index) % kSampleParts;
-    const Source& source = tensor == kSampledQuery ? a.q : (tensor == kSampledKey ? a.k : a.v);
     wanted =
         tensor == kSampledValue ? a.workspace_layout.with_value_axes : a.workspace_layout.with_axes;
     centred = tensor == kSampledKey || (tensor == kSampledValue && a.numerics.smooth_values);
-    tokens = tensor == kSampledQuery ? a.problem.queries : a.problem.keys;
-    count = numerics::sample_size(tokens);
-    rows = source.head(bh, a.problem.heads);
-    row_stride = source.row_stride;
+    tokens =
+        tensor == kSampledQuery ? a.queries(bh) : a.keys(tensor == kSampledKey ? a.k : a.v, bh);
+    count = numerics::sample_size(tokens.count);
   }
 
   /// Chunk of token i of the sample; zeros beyond its end.
   template <ElementType kType, bool kAligned>
   [[nodiscard]] __device__ __forceinline__ RawChunk<kType> load(int i, int chunk) const {
     const bool present = i < count;
-    const std::int64_t token = numerics::sampled_token(present ? i : 0, tokens);
-    return load_chunk<kType, kAligned>(rows + token * row_stride, chunk, present);
+    const std::int64_t token = present ? numerics::sampled_token(i, tokens.count) : 0;
+    return load_chunk<kType, kAligned>(present ? tokens.row(token) : tokens.first, chunk,
+                                       present && chunk < tokens.chunks);
   }
 };
 
@@ -146,6 +143,7 @@ __device__ __forceinline__ void finish_ranges(const Arguments& a, const SampleBl
     max = Max{}(ranges[c], max);
     min = Min{}(ranges[numerics::kHeadDim + c], min);
   }
+  if (block.count == 0) max = min = 0.0f;
   const numerics::MomentScale scale = numerics::moment_scale(min, max, block.centred);
   shared.centres[c] = scale.centre;
   shared.multipliers[c] = scale.multiplier();

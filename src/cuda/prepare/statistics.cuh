@@ -30,16 +30,38 @@ struct TileThread {
   [[nodiscard]] __device__ int row(int i) const { return lane + i * numerics::kReductionLanes; }
 };
 
-/// A thread's chunks of a tile; zero beyond `count` rows. All loads are in flight together.
-template <ElementType kType, bool kAligned>
-__device__ __forceinline__ void load_tile(const std::byte* rows, std::int64_t row_stride, int count,
-                                          const TileThread& thread,
-                                          RawChunk<kType> (&raw)[kRowsPerThread]) {
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    const int row = thread.row(i);
-    raw[i] = load_chunk<kType, kAligned>(rows + row * row_stride, thread.chunk, row < count);
+/// Tokens of a tile.
+struct TileTokens {
+  HeadTokens tokens;
+  std::int64_t first;  // token of the tile
+  int count;           // 0 for a tile of padding
+
+  __device__ __forceinline__ TileTokens(const HeadTokens& all, std::int64_t tile)
+      : tokens(all), first(tile * kTileRows), count(rows_in_tile(all.count, tile)) {}
+
+  [[nodiscard]] __device__ __forceinline__ const std::byte* row(int i) const {
+    return tokens.row(first + i);
   }
+  /// HeadTokens::visit_rows() of the tile; none of them may be read in a tile of padding.
+  template <class Visit>
+  __device__ __forceinline__ void visit_rows(const Visit& visit) const {
+    tokens.visit_rows(first, visit);
+  }
+};
+
+/// A thread's chunks of a tile; zero where there are none. All loads are in flight together.
+template <ElementType kType, bool kAligned>
+__device__ __forceinline__ void load_tile(const TileTokens& tile, const TileThread& thread,
+                                          RawChunk<kType> (&raw)[kRowsPerThread]) {
+  const int count = thread.chunk < tile.tokens.chunks ? tile.count : 0;
+  tile.visit_rows([&](const auto& rows) {
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      const int row = thread.row(i);
+      const bool exists = row < count;
+      raw[i] = load_chunk<kType, kAligned>(rows.row(row, exists), thread.chunk, exists);
+    }
+  });
   __syncthreads();  // keeps them above the first use
 }
 
@@ -163,11 +185,11 @@ __device__ __forceinline__ void join_row_squares(float (&row_squares)[kRowsPerTh
 
 /// Statistics of a tile of Q or K: sums (K only) and sums of squares per channel, extents.
 template <ElementType kType, bool kAligned, bool kWithSums>
-__device__ __forceinline__ void reduce_score_tile(const std::byte* rows, std::int64_t row_stride,
-                                                  int count, StatisticsStorage& shared) {
+__device__ __forceinline__ void reduce_score_tile(const TileTokens& tile,
+                                                  StatisticsStorage& shared) {
   const TileThread thread;
   RawChunk<kType> raw[kRowsPerThread];
-  load_tile<kType, kAligned>(rows, row_stride, count, thread, raw);
+  load_tile<kType, kAligned>(tile, thread, raw);
   Chunk sums = {};
   Chunk squares = {};
   Magnitude<kType> magnitude;
@@ -233,11 +255,11 @@ struct Range {
 
 /// Statistics of a tile of V: sum, maximum and minimum per channel, largest magnitude.
 template <ElementType kType, bool kAligned>
-__device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::int64_t row_stride,
-                                                  int count, StatisticsStorage& shared) {
+__device__ __forceinline__ void reduce_value_tile(const TileTokens& tile,
+                                                  StatisticsStorage& shared) {
   const TileThread thread;
   RawChunk<kType> raw[kRowsPerThread];
-  load_tile<kType, kAligned>(rows, row_stride, count, thread, raw);
+  load_tile<kType, kAligned>(tile, thread, raw);
   Chunk sums = {};
   Range<kType> range;
   Magnitude<kType> magnitude;
@@ -248,7 +270,7 @@ __device__ __forceinline__ void reduce_value_tile(const std::byte* rows, std::in
     to_floats<kType>(raw[i], x);
 #pragma unroll
     for (int c = 0; c < kChunkChannels; ++c) sums[c] = sums[c] + x[c];
-    if (thread.row(i) < count) range.extend(raw[i]);
+    if (thread.row(i) < tile.count) range.extend(raw[i]);
     magnitude.extend(raw[i]);
     row_squares[i] = chunk_dot(x, x);
   }
@@ -275,10 +297,8 @@ template <ElementType kType, bool kAligned, bool kQuery>
 __device__ __forceinline__ void collect_score_statistics(const Arguments& a, std::int64_t bh,
                                                          std::int64_t tile,
                                                          StatisticsStorage& shared) {
-  const Source& source = kQuery ? a.q : a.k;
-  reduce_score_tile<kType, kAligned, !kQuery>(
-      source.head(bh, a.problem.heads) + tile * kTileRows * source.row_stride, source.row_stride,
-      rows_in_tile(kQuery ? a.problem.queries : a.problem.keys, tile), shared);
+  reduce_score_tile<kType, kAligned, !kQuery>({kQuery ? a.queries(bh) : a.keys(a.k, bh), tile},
+                                              shared);
   __syncthreads();
   const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
   if (threadIdx.x < numerics::kHeadDim) {
@@ -304,9 +324,7 @@ template <ElementType kType, bool kAligned>
 __device__ __forceinline__ void collect_value_statistics(const Arguments& a, std::int64_t bh,
                                                          std::int64_t tile,
                                                          StatisticsStorage& shared) {
-  reduce_value_tile<kType, kAligned>(
-      a.v.head(bh, a.problem.heads) + tile * kTileRows * a.v.row_stride, a.v.row_stride,
-      rows_in_tile(a.problem.keys, tile), shared);
+  reduce_value_tile<kType, kAligned>({a.keys(a.v, bh), tile}, shared);
   __syncthreads();
   const int channel = static_cast<int>(threadIdx.x) % numerics::kHeadDim;
   if (threadIdx.x < numerics::kHeadDim) {

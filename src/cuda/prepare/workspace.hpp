@@ -87,11 +87,12 @@ struct WorkspaceLayout {
   TileTree tree;            // of the longer of the two
   int last_query_rows = 0;  // rows of the last level that tiles of Q have become
   int last_key_rows = 0;
-  std::size_t plans = 0;     // numerics::HeadPlan [bh]
-  std::size_t columns = 0;   // float [bh][statistic][row of any level][kHeadDim]
-  std::size_t extents = 0;   // uint32 [bh][statistic][tile]
-  std::size_t energies = 0;  // float [bh][key], only for repair
-  std::size_t tokens = 0;    // int32 [bh][repair row]
+  std::size_t plans = 0;          // numerics::HeadPlan [bh]
+  std::size_t columns = 0;        // float [bh][statistic][row of any level][kHeadDim]
+  std::size_t extents = 0;        // uint32 [bh][statistic][tile]
+  std::size_t energies = 0;       // float [bh][key], only for repair
+  std::size_t tokens = 0;         // int32 [bh][repair row]
+  std::size_t selected_keys = 0;  // int32 [batch][key], only with a mask of keys
   // Only for requests that want principal axes, of Q and K or of V.
   bool with_axes = false;
   bool with_value_axes = false;
@@ -115,7 +116,8 @@ struct WorkspaceLayout {
 };
 
 constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p, bool with_axes = false,
-                                           bool with_value_axes = false) {
+                                           bool with_value_axes = false,
+                                           bool with_key_mask = false) {
   WorkspaceLayout layout;
   layout.query_tiles = numerics::ceil_div(p.queries, kTileRows);
   layout.key_tiles = numerics::ceil_div(p.keys, kTileRows);
@@ -143,6 +145,8 @@ constexpr WorkspaceLayout workspace_layout(const schedule::Problem& p, bool with
   layout.energies =
       place(repair_rows > 0 ? heads * static_cast<std::size_t>(p.keys) * sizeof(float) : 0);
   layout.tokens = place(heads * repair_rows * sizeof(std::int32_t));
+  layout.selected_keys =
+      place(with_key_mask ? static_cast<std::size_t>(p.batch * p.keys) * sizeof(std::int32_t) : 0);
   constexpr std::size_t kDim = numerics::kHeadDim;
   layout.with_axes = with_axes;
   layout.with_value_axes = with_value_axes;

@@ -61,6 +61,7 @@ Parameters make_parameters(const Arguments& arguments) {
   }
   const auto* data = inputs.data;
   p.problem = problem;
+  p.bounds = inputs.bounds();
   p.head_rules = reinterpret_cast<const numerics::HeadRule*>(data + layout.head_rules);
   p.value_scales = reinterpret_cast<const float*>(data + layout.value_scales);
   p.value_means = reinterpret_cast<const float*>(data + layout.value_means);

@@ -103,6 +103,10 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
   const auto* scales = reinterpret_cast<const float2*>(c.value_code().scales) + quad_lane;
   const auto* means = reinterpret_cast<const float2*>(c.value_code().means) + quad_lane;
   constexpr int kGroupPairs = 4;  // of eight channels; four groups make one transposition
+  constexpr bool kCausal = Config::kValue.causal;
+  // Those of axes are added when the output leaves them. Without a mask all rows of a sequence have
+  // keys, or none has.
+  const bool no_means = c.head.values_on_axes() || (!kCausal && rows[0].no_keys);
 #pragma unroll
   for (int group = 0; group < numerics::kHeadDim / 8; group += 4) {
     float2 scale[4];
@@ -110,8 +114,7 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       scale[i] = scales[kGroupPairs * (group + i)];
-      // Those of axes are added when the output leaves them.
-      mean[i] = c.head.values_on_axes() ? float2{} : means[kGroupPairs * (group + i)];
+      mean[i] = no_means ? float2{} : means[kGroupPairs * (group + i)];
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -121,13 +124,16 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
       for (int i = 0; i < 4; ++i) {
         const float a = c.accumulator[4 * (group + i) + 2 * half] * row.inverse;
         const float b = c.accumulator[4 * (group + i) + 2 * half + 1] * row.inverse;
-        const bool zero = Config::kValue.causal && row.no_keys;
+        const bool zero = kCausal && row.no_keys;
         pieces[i] =
             to_output(__fmaf_rn(a, scale[i].x, zero ? 0.0f : mean[i].x),
                       __fmaf_rn(b, scale[i].y, zero ? 0.0f : mean[i].y), c.parameters.output_type);
       }
       transpose_quad(pieces);
-      if (row.exists) store_pieces<kStore>(row.data + 8 * (group + quad_lane), pieces);
+      const int channel = 8 * (group + quad_lane);
+      if (row.exists && channel < c.parameters.problem.head_dim) {
+        store_pieces<kStore>(row.data + channel, pieces);
+      }
     }
   }
 }
@@ -142,10 +148,29 @@ __device__ __forceinline__ void add_residual_columns(Consumer<Config>& c) {
   }
 }
 
+/// Adds the residuals of V that are in channels behind those of the tensors.
+template <class Config>
+__device__ __forceinline__ void add_spare_residuals(Consumer<Config>& c) {
+  constexpr int kChannels = 8;  // of four registers: two of each row
+  static_assert(kChannels == numerics::kRowChunk, "head sizes are multiples");
+  constexpr int kDistance = schedule::kSpareDistance / kChannels;
+  const int head_dim = c.parameters.problem.head_dim;
+  if (head_dim == numerics::kHeadDim) return;
+#pragma unroll
+  for (int group = 0; group < kDistance; ++group) {
+    if (!schedule::has_spare_residual(group * kChannels, head_dim)) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      c.accumulator[4 * group + i] += c.accumulator[4 * (group + kDistance) + i];
+    }
+  }
+}
+
 /// Stores the two rows of a thread; rows at or beyond the last query are skipped.
 template <class Config>
 __device__ __forceinline__ void store_rows(Consumer<Config>& c, std::int64_t batch_head) {
   add_residual_columns(c);
+  add_spare_residuals(c);
   const OutputRow rows[2] = {output_row(c, batch_head, 0), output_row(c, batch_head, 1)};
   if (c.parameters.log_sum_exp != nullptr && threadIdx.x % 4 == 0) {
 #pragma unroll

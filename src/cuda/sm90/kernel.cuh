@@ -28,7 +28,7 @@ __device__ __forceinline__ void consume(const Parameters& parameters, Storage<Co
   for (std::int64_t i = coord.cluster; i < queue.count; i += coord.clusters) {
     const schedule::WorkTile work = queue.tile(i, coord.rank);
     consumer.begin_work(parameters.head_rules[work.batch_head], static_cast<int>(work.query_tile));
-    consumer.run_mainloop();
+    consumer.run_mainloop(consumer.tiles(parameters.problem_of(work.batch_head)).count);
     store_rows(consumer, work.batch_head);
   }
 }

@@ -123,8 +123,9 @@ struct Loader {
     for_each_work([&](const schedule::WorkTile& work) {
       const int steps = extra_steps(work.batch_head);
       const auto head = static_cast<int>(work.batch_head);
-      const schedule::TileSequence tiles = schedule::tile_sequence(
-          parameters.problem, work.query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      const schedule::TileSequence tiles =
+          schedule::tile_sequence(parameters.problem_of(work.batch_head),
+                                  work.query_tile * kRowsPerBlock / numerics::kQueryBlock);
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.keys[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.key_full[ring.stage]);
@@ -147,8 +148,9 @@ struct Loader {
     schedule::RingState<kConfig.value_stages> ring{.parity = 1};
     for_each_work([&](const schedule::WorkTile& work) {
       const auto head = static_cast<int>(work.batch_head);
-      const schedule::TileSequence tiles = schedule::tile_sequence(
-          parameters.problem, work.query_tile * kRowsPerBlock / numerics::kQueryBlock);
+      const schedule::TileSequence tiles =
+          schedule::tile_sequence(parameters.problem_of(work.batch_head),
+                                  work.query_tile * kRowsPerBlock / numerics::kQueryBlock);
       for (int i = 0; i < tiles.count; ++i) {
         auto& stage = shared.values[ring.stage];
         const std::uint32_t full = ptx::shared_address(&shared.value_full[ring.stage]);

@@ -89,9 +89,9 @@ struct Consumer {
   [[nodiscard]] __device__ std::int64_t first_row() const {
     return tile_row() + 16 * warp() + lane() / 4;
   }
-  [[nodiscard]] __device__ schedule::TileSequence tiles() const {
+  [[nodiscard]] __device__ schedule::TileSequence tiles(const schedule::Problem& problem) const {
     constexpr int kTilesPerQueryBlock = numerics::kQueryBlock / kRowsPerBlock;
-    return schedule::tile_sequence(parameters.problem, query_tile / kTilesPerQueryBlock);
+    return schedule::tile_sequence(problem, query_tile / kTilesPerQueryBlock);
   }
 
   __device__ __forceinline__ void begin_work(const numerics::HeadRule& head_rule, int tile) {
@@ -104,7 +104,7 @@ struct Consumer {
       // Blocks are visited in descending order; those that the first row sees whole need no mask.
       const std::int64_t whole =
           schedule::visible_keys(parameters.problem, tile_row()) / numerics::kKeyBlock;
-      const std::int64_t masked = tiles().traversal.blocks - whole;
+      const std::int64_t masked = tiles(parameters.problem).traversal.blocks - whole;
       masked_steps = masked > 0 ? static_cast<int>(masked) : 0;
     }
     ptx::mbarrier_wait(ptx::shared_address(&shared.query_full), query_parity);
@@ -228,7 +228,8 @@ struct Consumer {
 
   /// Hides the keys of step `step` that the rows of this thread do not see.
   __device__ __forceinline__ void mask(Scores& scores, int step) const {
-    const std::int64_t first_key = std::int64_t{tiles().block(step)} * numerics::kKeyBlock;
+    const std::int64_t first_key =
+        std::int64_t{tiles(parameters.problem).block(step)} * numerics::kKeyBlock;
     const auto limit = [&](std::int64_t row) {
       const std::int64_t visible = schedule::visible_keys(parameters.problem, row) - first_key;
       return static_cast<int>(visible < numerics::kKeyBlock ? visible : numerics::kKeyBlock);
@@ -303,10 +304,9 @@ struct Consumer {
     promote(f);
   }
 
-  /// The main loop that is compiled for the rule of this head.
-  __device__ __forceinline__ void run_mainloop() {
-    const int count = tiles().count;
-    if (kConfig.causal && count == 0) {
+  /// The main loop that is compiled for the rule of this head, over so many tiles.
+  __device__ __forceinline__ void run_mainloop(int count) {
+    if (count == 0) {
       __syncwarp();  // all lanes have seen the Q tile that one of them gives back
       return release_query();
     }

@@ -20,17 +20,22 @@ struct Parameters {
   CUtensorMap query_columns_map;  // [step * bh][query_rows][kColumnsPerStep]
   CUtensorMap key_columns_map;    // [step * bh][padded_keys][kColumnsPerStep]
   schedule::Problem problem;
-  const numerics::HeadRule* head_rules;  // [bh]
-  const float* value_scales;             // [bh][kHeadDim]
-  const float* value_means;              // [bh][kHeadDim]
-  const float* smoothing_shifts;         // [bh][queries] or null
-  float* log_sum_exp;                    // [bh][queries] or null
-  void* output;                          // [B, Sq, H, kHeadDim]
-  std::int64_t output_batch_stride;      // elements
+  const schedule::SequenceBounds* bounds;  // [batch], or null where all tokens take part
+  const numerics::HeadRule* head_rules;    // [bh]
+  const float* value_scales;               // [bh][kHeadDim]
+  const float* value_means;                // [bh][kHeadDim]
+  const float* smoothing_shifts;           // [bh][queries] or null
+  float* log_sum_exp;                      // [bh][queries] or null
+  void* output;                            // [B, Sq, H, kHeadDim]
+  std::int64_t output_batch_stride;        // elements
   std::int64_t output_row_stride;
   std::int64_t output_head_stride;
   OutputType output_type;
   bool output_vectorised;  // every row starts at a multiple of 16 bytes
+
+  [[nodiscard]] OPENVC_HD schedule::Problem problem_of(std::int64_t batch_head) const {
+    return schedule::problem_of_head(problem, bounds, batch_head);
+  }
 };
 
 }  // namespace openvc::cuda::sm90

@@ -80,6 +80,28 @@ TEST_F(CInterface, AttentionEqualsTheCppInterface) {
   EXPECT_EQ(logs, expected_logs);
 }
 
+TEST_F(CInterface, SelectedKeysAreThoseOfAShorterTensor) {
+  const std::int32_t length = 150;
+  std::vector<std::uint8_t> mask(2 * kKeys, 0);
+  for (std::int64_t key = 0; key < 150; ++key) mask[static_cast<std::size_t>(2 * key)] = 1;
+  openvc_tensor short_k = k;
+  openvc_tensor short_v = v;
+  short_k.shape[1] = short_v.shape[1] = 150;
+  ASSERT_EQ(openvc_attention(&q, &short_k, &short_v, &out, nullptr, nullptr), OPENVC_OK);
+  const std::vector<float> expected = out_values;
+  options.key_lengths = &length;
+  ASSERT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_OK);
+  EXPECT_EQ(out_values, expected);
+  options.key_lengths = nullptr;
+  options.key_mask = mask.data();
+  options.key_mask_key_stride = 2;
+  ASSERT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_OK);
+  EXPECT_EQ(out_values, expected);
+  options.mask = OPENVC_MASK_CAUSAL;
+  EXPECT_EQ(openvc_is_supported(&q, &k, &v, &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("key_mask: together with a causal mask"));
+}
+
 TEST_F(CInterface, RepairedAttention) {
   ASSERT_EQ(openvc_test_repaired_attention(&q, &k, &v, 0.0, &out), OPENVC_OK);
   const std::vector<float> plain = out_values;
@@ -284,9 +306,9 @@ TEST_F(CInterface, StatusesFollowTheKindOfError) {
   k.element_type = 1 << 16;  // would wrap into a valid enumerator
   EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, nullptr), OPENVC_INVALID_VALUE);
   k.element_type = OPENVC_FLOAT32;
-  q.shape[3] = 64;
+  q.shape[3] = 68;
   EXPECT_EQ(openvc_is_supported(&q, &k, &v, nullptr), OPENVC_UNSUPPORTED);
-  EXPECT_THAT(openvc_last_error_message(), HasSubstr("D = 64"));
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("D = 68"));
 }
 
 TEST_F(CInterface, OptionsAreHonouredOrRefused) {
@@ -358,9 +380,13 @@ TEST_F(CInterface, BudgetsSetTheNumericOptionsAndNothingElse) {
 
 TEST_F(CInterface, CallersWithAnOlderHeaderGetDefaults) {
   const std::size_t ends[] = {
-      offsetof(openvc_options, mask),    offsetof(openvc_options, smooth_keys),
-      offsetof(openvc_options, threads), offsetof(openvc_options, reserved),
-      offsetof(openvc_options, stream),  sizeof(openvc_options),
+      offsetof(openvc_options, mask),
+      offsetof(openvc_options, smooth_keys),
+      offsetof(openvc_options, threads),
+      offsetof(openvc_options, reserved),
+      offsetof(openvc_options, stream),
+      offsetof(openvc_options, key_lengths),
+      sizeof(openvc_options),
   };
   for (const std::size_t size : ends) {
     std::memset(&options, 0x7F, sizeof(options));

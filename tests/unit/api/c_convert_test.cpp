@@ -33,7 +33,10 @@ static_assert(
     offsetof(openvc_options, score_error_target) == 32 &&
     offsetof(openvc_options, value_axes) == 36 && offsetof(openvc_options, smooth_values) == 40 &&
     offsetof(openvc_options, value_scale) == 44 && offsetof(openvc_options, threads) == 48 &&
-    offsetof(openvc_options, reserved) == 52 && offsetof(openvc_options, stream) == 56);
+    offsetof(openvc_options, reserved) == 52 && offsetof(openvc_options, stream) == 56 &&
+    offsetof(openvc_options, key_lengths) == 64 && offsetof(openvc_options, key_mask) == 72 &&
+    offsetof(openvc_options, key_mask_batch_stride) == 80 &&
+    offsetof(openvc_options, key_mask_key_stride) == 88);
 
 openvc_options defaults() { return default_options(sizeof(openvc_options)); }
 

@@ -88,9 +88,17 @@ TEST(ValidateInputs, RefusesZeroSizes) {
                  {"v: shape [2, 200, -1, 128]", "axis of size -1"});
 }
 
+TEST(ValidateInputs, AcceptsHeadSizesThatAreMultiplesOfEight) {
+  for (const std::int64_t channels : {8, 16, 64, 72, 120}) {
+    EXPECT_FALSE(inputs_with([&](Qkv& t) {
+      t.q.shape[kChannel] = t.k.shape[kChannel] = t.v.shape[kChannel] = channels;
+    }));
+  }
+}
+
 TEST(ValidateInputs, RefusesOtherHeadSizes) {
-  expect_refusal(inputs_with([](Qkv& t) { t.q.shape[kChannel] = 64; }), ErrorCode::unsupported,
-                 {"q: shape [2, 100, 4, 64] has D = 64", "D = 128, the only head size for now",
+  expect_refusal(inputs_with([](Qkv& t) { t.q.shape[kChannel] = 68; }), ErrorCode::unsupported,
+                 {"q: shape [2, 100, 4, 68] has D = 68", "expected a multiple of 8 up to 128",
                   "Pad the channels"});
   expect_refusal(inputs_with([](Qkv& t) { t.k.shape[kChannel] = 256; }), ErrorCode::unsupported,
                  {"k: shape [2, 200, 4, 256] has D = 256", "another attention function"});
@@ -101,15 +109,21 @@ TEST(ValidateInputs, NamesTheLayoutWhenHeadsAndSequenceAreSwapped) {
                    t.q = tensor({1, 56, 75'600, 128});
                    t.k = t.v = tensor({1, 56, 1'000, 128});
                  }),
-                 ErrorCode::unsupported,
+                 ErrorCode::invalid_value,
                  {"k: shape [1, 56, 1000, 128] has 1000 heads and q has 75600",
                   "[batch, sequence, head, channel]"});
 }
 
-TEST(ValidateInputs, RefusesGroupedQueries) {
-  expect_refusal(
-      inputs_with([](Qkv& t) { t.k.shape[kHead] = t.v.shape[kHead] = 2; }), ErrorCode::unsupported,
-      {"k: shape [2, 200, 2, 128] has 2 heads and q has 4", "grouped-query", "Repeat the heads"});
+TEST(ValidateInputs, HeadsOfKeysDivideThoseOfQueries) {
+  EXPECT_FALSE(inputs_with([](Qkv& t) { t.k.shape[kHead] = t.v.shape[kHead] = 2; }));
+  EXPECT_FALSE(inputs_with([](Qkv& t) { t.k.shape[kHead] = t.v.shape[kHead] = 1; }));
+  for (const std::int64_t heads : {3, 8}) {
+    expect_refusal(
+        inputs_with([&](Qkv& t) { t.k.shape[kHead] = t.v.shape[kHead] = heads; }),
+        ErrorCode::invalid_value,
+        {"k: shape [2, 200, " + std::to_string(heads) + ", 128] has", "heads and q has 4",
+         "expected a number that divides q's", "Repeat or drop heads"});
+  }
 }
 
 TEST(ValidateInputs, RefusesShapesThatDoNotFit) {

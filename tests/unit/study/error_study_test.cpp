@@ -226,8 +226,11 @@ TEST(ErrorStudy, RefusesWhatHasNoMeaning) {
   EXPECT_THROW(static_cast<void>(study_of(in, options)), Error);
   options = plain_options();
   Tensors narrow = in;
-  narrow.q.shape[kChannel] = 64;
+  for (OwnedTensor* tensor : {&narrow.q, &narrow.k, &narrow.v}) tensor->shape[kChannel] = 64;
   EXPECT_THROW(static_cast<void>(study_of(narrow, options)), Error);
+  Tensors grouped = generate("gaussian", {1, 50, 50, 2});
+  grouped.k.shape[kHead] = grouped.v.shape[kHead] = 1;
+  EXPECT_THROW(static_cast<void>(study_of(grouped, options)), Error);
 }
 
 TEST(AddedWork, CountsColumns) {

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "gpu/device_buffer.hpp"
+#include "gpu/prepare_case.hpp"
+#include "machine/machine.hpp"
+
+// The preparation of a selection of keys writes what that of tensors without the others does.
+namespace openvc::test {
+namespace {
+
+struct Selection {
+  std::vector<std::int32_t> lengths{};  // [batch] or empty
+  std::vector<std::uint8_t> mask{};     // [batch][keys] or empty
+  std::int64_t keys = 0;
+
+  [[nodiscard]] bool has(std::int64_t b, std::int64_t key) const {
+    if (!lengths.empty() && key >= lengths[static_cast<std::size_t>(b)]) return false;
+    return mask.empty() || mask[static_cast<std::size_t>(b * keys + key)] != 0;
+  }
+  [[nodiscard]] KeySelection view() const {
+    KeySelection view;
+    if (!lengths.empty()) view.lengths = lengths.data();
+    if (!mask.empty()) view.mask = mask.data();
+    view.mask_batch_stride = keys;
+    return view;
+  }
+};
+
+/// A section of one head or more of two blocks.
+void expect_same_bytes(const Prepared& left, std::size_t at, const Prepared& right,
+                       std::size_t other, std::size_t bytes, const char* what) {
+  EXPECT_EQ(std::memcmp(left.block.data() + at, right.block.data() + other, bytes), 0) << what;
+}
+
+/// `found` is of a whole batch, `alone` of sequence `b`.
+void expect_same_head(const Prepared& found, const Prepared& alone, std::int64_t b,
+                      std::int64_t head, std::int64_t heads) {
+  const schedule::PreparedLayout& l = found.layout;
+  const schedule::PreparedLayout& a = alone.layout;
+  const std::int64_t bh = b * heads + head;
+  const auto bytes = [](std::int64_t rows, std::int64_t width) {
+    return static_cast<std::size_t>(rows * width);
+  };
+  constexpr std::int64_t kDim = numerics::kHeadDim;
+  expect_same_bytes(found, l.query_at(bh, 0), alone, a.query_at(head, 0), bytes(a.query_rows, kDim),
+                    "queries");
+  expect_same_bytes(found, l.key_at(bh, 0), alone, a.key_at(head, 0), bytes(a.key_rows, kDim),
+                    "keys");
+  expect_same_bytes(
+      found, l.value_block_at(bh, 0), alone, a.value_block_at(head, 0),
+      bytes(a.key_rows / numerics::kKeyBlock, static_cast<std::int64_t>(a.value_block_bytes())),
+      "values");
+  for (int step = 0; step < alone.plans[static_cast<std::size_t>(head)].scores.extra_steps;
+       ++step) {
+    expect_same_bytes(found, l.key_columns_at(step, bh, 0), alone, a.key_columns_at(step, head, 0),
+                      bytes(a.key_rows, numerics::kColumnsPerStep), "key columns");
+  }
+  expect_same_bytes(found, l.value_scales_at(bh), alone, a.value_scales_at(head),
+                    kDim * sizeof(float), "scales");
+  expect_same_bytes(found, l.value_means_at(bh), alone, a.value_means_at(head),
+                    kDim * sizeof(float), "means");
+  expect_same_bytes(found, l.head_rule_at(bh), alone, a.head_rule_at(head),
+                    sizeof(numerics::HeadRule), "rule");
+  expect_same_bytes(found, l.smoothing_shift_at(bh, 0), alone, a.smoothing_shift_at(head, 0),
+                    static_cast<std::size_t>(a.queries) * sizeof(float), "shifts");
+}
+
+void expect_preparation_without_others(const PrepareCase& c, const Selection& selection) {
+  SCOPED_TRACE(c.describe());
+  CaseTensors tensors(c);
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    for (std::int64_t s = 0; s < c.keys; ++s) {
+      if (selection.has(b, s)) continue;
+      for (std::int64_t h = 0; h < c.heads; ++h) {
+        for (std::int64_t channel = 0; channel < c.head_dim; ++channel) {
+          tensors.k.set(b, s, h, channel, std::numeric_limits<float>::quiet_NaN());
+          tensors.v.set(b, s, h, channel, std::numeric_limits<float>::infinity());
+        }
+      }
+    }
+  }
+  tensors.device_k.upload(tensors.k);
+  tensors.device_v.upload(tensors.v);
+  schedule::PrepareRequest request = device_request(c, tensors);
+  request.selection = selection.view();
+  DevicePreparation device(request);
+  device.launch(nullptr);
+  const Prepared found = device.result(nullptr);
+  EXPECT_TRUE(device.guards_untouched());
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    std::vector<std::int64_t> keys;
+    for (std::int64_t key = 0; key < c.keys; ++key) {
+      if (selection.has(b, key)) keys.push_back(key);
+    }
+    schedule::SequenceBounds bounds;
+    std::memcpy(
+        &bounds,
+        found.block.data() + found.layout.bounds + static_cast<std::size_t>(b) * sizeof(bounds),
+        sizeof(bounds));
+    EXPECT_EQ(bounds.keys, static_cast<std::int32_t>(keys.size()));
+    EXPECT_EQ(bounds.queries, c.queries);
+    if (keys.empty()) continue;
+    PrepareCase one = c;
+    one.batch = 1;
+    one.keys = static_cast<std::int64_t>(keys.size());
+    CaseTensors compact(one);
+    const auto key = [&](std::int64_t s) { return keys[static_cast<std::size_t>(s)]; };
+    compact.q.fill([&](auto, auto s, auto h, auto ch) { return tensors.q.get(b, s, h, ch); });
+    compact.k.fill([&](auto, auto s, auto h, auto ch) { return tensors.k.get(b, key(s), h, ch); });
+    compact.v.fill([&](auto, auto s, auto h, auto ch) { return tensors.v.get(b, key(s), h, ch); });
+    compact.device_q.upload(compact.q);
+    compact.device_k.upload(compact.k);
+    compact.device_v.upload(compact.v);
+    DevicePreparation other(device_request(one, compact));
+    other.launch(nullptr);
+    const Prepared alone = other.result(nullptr);
+    for (std::int64_t h = 0; h < c.heads; ++h) expect_same_head(found, alone, b, h, c.heads);
+  }
+}
+
+Selection random_selection(const PrepareCase& c, double share) {
+  Random random(7);
+  Selection selection{.keys = c.keys};
+  selection.mask.resize(static_cast<std::size_t>(c.batch * c.keys));
+  for (std::uint8_t& byte : selection.mask) {
+    byte = static_cast<double>(random.next() >> 11) * 0x1p-53 < share ? 1 : 0;
+  }
+  return selection;
+}
+
+PrepareCase small_case() {
+  PrepareCase c;
+  c.heads = 1;
+  c.batch = 3;
+  c.queries = 40;
+  c.keys = 400;
+  c.with_log_sum_exp = true;
+  c.numerics.max_extra_steps = 1;
+  c.numerics.score_error_target = 0.0f;
+  return c;
+}
+
+TEST(ModelSelectedKeys, Lengths) {
+  const PrepareCase c = small_case();
+  expect_preparation_without_others(c, {.lengths = {257, 0, 400}, .keys = c.keys});
+}
+
+TEST(ModelSelectedKeys, Masks) {
+  PrepareCase c = small_case();
+  expect_preparation_without_others(c, random_selection(c, 0.5));
+  c.head_dim = 64;
+  c.batch = 1;
+  expect_preparation_without_others(c, random_selection(c, 0.03));
+  Selection both = random_selection(c, 0.6);
+  both.lengths = {150};
+  expect_preparation_without_others(c, both);
+}
+
+TEST(ModelSelectedKeys, OnAxes) {
+  PrepareCase c = small_case();
+  c.batch = 2;
+  c.keys = 4600;
+  c.family = Family::outliers;
+  c.numerics.rotation = Choice::always;
+  c.numerics.value_axes = Choice::always;
+  expect_preparation_without_others(c, random_selection(c, 0.93));
+  expect_preparation_without_others(c, {.lengths = {0, 4200}, .keys = c.keys});
+}
+
+}  // namespace
+}  // namespace openvc::test
