@@ -56,8 +56,9 @@ TEST_F(ApiCudaSelection, HeadSizesWithAxesStepsAndRepair) {
     ApiCase c = lengths(2100, 4500);
     c.inputs.head_dim = head_dim;
     c.inputs.family = Family::outliers;
-    // Scores of four hundred nats: binary16 holds every fourth code unit there.
-    const Bounds bounds{.flipped = 0.1, .log_sum_exp = 4 * kCodeStepNats};
+    // Scores of four hundred nats: binary16 holds every fourth code unit there, and the backends
+    // may disagree about the larger of two keys.
+    const Bounds bounds{.flipped = 0.1, .undecided_rows = 0.002, .log_sum_exp = 4 * kCodeStepNats};
     expect_agreement_with_cpu(c, bounds);
     c.inputs.numerics.score_error_target = 0.0f;
     expect_agreement_with_cpu(c, bounds);
