@@ -20,6 +20,7 @@ namespace openvc::python {
 namespace {
 
 constexpr std::size_t kRank = 4;
+constexpr std::uint8_t kBits8 = 8;
 constexpr std::uint8_t kBits16 = 16;
 constexpr std::uint8_t kBits32 = 32;
 
@@ -136,6 +137,58 @@ Tensor tensor_from_dlpack(const std::string& name, nb::handle capsule, bool take
   return tensor;
 }
 
+/// Name of an element type as frameworks spell it.
+std::string type_name(const nb::dlpack::dtype& type) {
+  const std::string bits = std::to_string(type.bits);
+  if (type.lanes != 1) return "of several lanes";
+  switch (static_cast<nb::dlpack::dtype_code>(type.code)) {
+    case nb::dlpack::dtype_code::Bool:
+      return type.bits == kBits8 ? "bool" : "bool of " + bits + " bits";
+    case nb::dlpack::dtype_code::Int:
+      return "int" + bits;
+    case nb::dlpack::dtype_code::UInt:
+      return "uint" + bits;
+    case nb::dlpack::dtype_code::Float:
+      return "float" + bits;
+    case nb::dlpack::dtype_code::Bfloat:
+      return "bfloat" + bits;
+    case nb::dlpack::dtype_code::Complex:
+      return "complex" + bits;
+    default:
+      return "DLPack type code " + std::to_string(type.code) + " with " + bits + " bits";
+  }
+}
+
+/// An array of any shape and element type that somebody else owns.
+struct Array {
+  std::uintptr_t pointer = 0;
+  std::string type;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;  // bytes
+  nb::ndarray<nb::ro> owner;
+};
+
+/// The same as tensor_from_dlpack() for arrays that are no operands of attention.
+Array array_from_dlpack(const std::string& name, nb::handle capsule, bool take) {
+  const nb::dlpack::dltensor& found = tensor_of(name, capsule);
+  const std::int64_t bytes = (found.dtype.bits + kBits8 - 1) / kBits8;
+  Array array;
+  array.type = type_name(found.dtype);
+  const std::size_t rank = found.ndim > 0 ? static_cast<std::size_t>(found.ndim) : 0;
+  array.shape.assign(found.shape, found.shape + rank);
+  array.strides.resize(rank);
+  std::int64_t contiguous = 1;
+  for (std::size_t axis = rank; axis-- > 0;) {
+    array.strides[axis] = bytes * (found.strides != nullptr ? found.strides[axis] : contiguous);
+    if (__builtin_mul_overflow(contiguous, found.shape[axis], &contiguous)) contiguous = 0;
+  }
+  if (found.data != nullptr) {
+    array.pointer = reinterpret_cast<std::uintptr_t>(found.data) + found.byte_offset;
+  }
+  if (take) array.owner = nb::cast<nb::ndarray<nb::ro>>(capsule);
+  return array;
+}
+
 /// Element types of results: those of the inputs, and float64 for exact attention.
 nb::dlpack::dtype result_type(const std::string& name) {
   for (const auto type : {ElementType::bfloat16, ElementType::float16, ElementType::float32}) {
@@ -193,6 +246,13 @@ void bind_tensor(nb::module_& module) {
       nb::arg("take"),
       "A view of the CPU memory of a capsule from __dlpack__(). `take`: the view owns it, and "
       "the capsule is used up.");
+  nb::class_<Array>(module, "Array", "An array that somebody else owns. Strides count bytes.")
+      .def_ro("pointer", &Array::pointer)
+      .def_ro("type", &Array::type)
+      .def_ro("shape", &Array::shape)
+      .def_ro("strides", &Array::strides);
+  module.def("array_from_dlpack", &array_from_dlpack, nb::arg("name"), nb::arg("capsule").none(),
+             nb::arg("take"), "The same for arrays that are no operands of attention.");
   module.def("allocate", &allocate, nb::arg("dtype"), nb::arg("shape"),
              "Fresh, zeroed CPU memory that speaks DLPack.");
   module.def(

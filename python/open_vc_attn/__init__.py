@@ -2,7 +2,7 @@
 """FP8 forward attention for long-sequence video diffusion transformers.
 
     from open_vc_attn import attention
-    out = attention(q, k, v)   # [S, H, 128] or [B, S, H, 128]
+    out = attention(q, k, v)   # [S, H, D] or [B, S, H, D]
 
 Takes torch tensors, NumPy arrays and other DLPack arrays. Importing the package loads no framework
 and touches no GPU. Errors are ValueError, TypeError, NotImplementedError (this build or device does

@@ -14,8 +14,12 @@ from typing import Any, NamedTuple
 from . import _openvc
 from ._native_options import cached_options
 
-HEAD_DIM = 128
-LAYOUT = f"[S, H, {HEAD_DIM}] or [B, S, H, {HEAD_DIM}], sequence before heads"
+LARGEST_HEAD_DIM = 128
+HEAD_DIM_STEP = 8
+HEAD_DIMS = f"a multiple of {HEAD_DIM_STEP} up to {LARGEST_HEAD_DIM}"
+LARGEST_LENGTH = 2**31 - 1
+"""Lengths of sequences are int32."""
+LAYOUT = "[S, H, D] or [B, S, H, D], sequence before heads"
 ELEMENTS = {
     "bfloat16": _openvc.ElementType.bfloat16,
     "float16": _openvc.ElementType.float16,
@@ -24,12 +28,28 @@ ELEMENTS = {
 RANKS = (3, 4)
 
 
+def is_head_dim(channels: int) -> bool:
+    """Whether the kernels compute heads of so many channels."""
+    return 0 < channels <= LARGEST_HEAD_DIM and channels % HEAD_DIM_STEP == 0
+
+
 class OutputSpec(NamedTuple):
     """Where results belong: what is left of q when its data are not needed any more."""
 
     dtype: str  # name of the element type
     device: Any  # the framework's own object
     namespace: Any = None  # of the array API standard
+
+
+class KeyArray(NamedTuple):
+    """An argument that selects keys."""
+
+    dtype: str  # name of the element type
+    device: str
+    shape: Any
+    address: int = 0
+    strides: tuple[int, ...] = ()  # bytes
+    memory: Any = None  # what keeps the address valid
 
 
 class Arrays(ABC):
@@ -80,6 +100,35 @@ class Arrays(ABC):
         """Whether attention would run on checked operands, and if not, why."""
         views = self.view("q", q), self.view("k", k), self.view("v", v)
         return _openvc.is_supported(*views, cached_options(*options))
+
+    def is_plain(self, array: Any) -> bool:
+        """Whether an argument that selects keys leaves can_skip_dispatcher() as it is."""
+        return True
+
+    @abstractmethod
+    def key_operand(self, name: str, array: Any, use: bool) -> Any:
+        """An argument that selects keys in the form that the next functions take; `use` as for
+        operands()."""
+
+    @abstractmethod
+    def key_array(self, array: Any) -> KeyArray:
+        """What it is, without its address."""
+
+    @abstractmethod
+    def key_memory(self, name: str, array: Any) -> KeyArray:
+        """The same with its address."""
+
+    @abstractmethod
+    def lengths(self, numbers: list[int], q: Any) -> Any:
+        """Numbers from 0 to 2**31 - 1 as int32, where q is."""
+
+    @abstractmethod
+    def as_int32(self, array: Any) -> Any:
+        """The `memory` of lengths as fresh, contiguous int32, limited to what that holds."""
+
+    def same_size(self, a: Any, b: Any) -> bool:
+        """Whether two sizes are the same, as far as that is known."""
+        return bool(a == b)
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:

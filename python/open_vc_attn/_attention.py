@@ -11,7 +11,8 @@ from . import _openvc
 from ._call import lse_shape, run_attention
 from ._checks import require_bool
 from ._frameworks import arrays_of, check_operands
-from ._native_options import native_options
+from ._key_selection import key_operands
+from ._native_options import call_options, native_options
 from ._numerics import Budget, NumericsLike
 from ._options import KeyOrder
 from ._recipe import LayerRecipe, numerics_of_call
@@ -33,6 +34,8 @@ def attention(
     budget: Budget | None = ...,
     numerics: NumericsLike = ...,
     recipe: LayerRecipe | None = ...,
+    key_lengths: Any = ...,
+    key_mask: Any = ...,
 ) -> Any: ...
 
 
@@ -49,6 +52,8 @@ def attention(
     budget: Budget | None = ...,
     numerics: NumericsLike = ...,
     recipe: LayerRecipe | None = ...,
+    key_lengths: Any = ...,
+    key_mask: Any = ...,
 ) -> tuple[Any, Any]: ...
 
 
@@ -64,6 +69,8 @@ def attention(
     budget: Budget | None = None,
     numerics: NumericsLike = None,
     recipe: LayerRecipe | None = None,
+    key_lengths: Any = None,
+    key_mask: Any = None,
 ) -> Any:
     """softmax(softmax_scale Q K^T) V in FP8.
 
@@ -73,11 +80,14 @@ def attention(
     contain it.
 
     Args:
-        q: queries, [S, H, 128] or [B, S, H, 128], bfloat16, float16 or float32.
-        k: keys of q's batch, heads, element type and device; their number may differ from q's.
+        q: queries, [S, H, D] or [B, S, H, D], bfloat16, float16 or float32. D is a multiple of 8 up
+            to 128.
+        k: keys of q's batch, channels, element type and device. Their number may differ from q's;
+            the number of their heads divides that of q's, of which head h uses head
+            h // (heads of q // heads of k).
         v: values, of k's shape.
         causal: query i sees the keys j <= i + Skv - Sq (aligned to the bottom right).
-        softmax_scale: factor of the scores, 2**-126 to 2**124; 1/sqrt(128) by default.
+        softmax_scale: factor of the scores, 2**-126 to 2**124; 1/sqrt(D) by default.
         return_lse: also return the log-sum-exp of the scores.
         key_order: order in which key blocks are visited; it moves a few bits of the result.
         budget: time or accuracy: "fast", "balanced" (the default) or "best". docs/quality.md shows
@@ -85,11 +95,19 @@ def attention(
         numerics: numeric options one by one: a Numerics, or a mapping of the fields that differ from
             those of the budget.
         recipe: numeric options from a file, instead of the two: Recipe.load(path).at(layer, noise).
+        key_lengths: how many keys of each sequence take part, the first ones: integers [B], in q's
+            framework and on its device, where they are read without waiting for them, or a
+            sequence of ints; one number where there is one sequence. What is below 0 or above the
+            number of keys counts as those. Not with causal.
+        key_mask: which keys take part: bool or uint8, [B, Skv], or [Skv] or [1, Skv] for all
+            sequences, in any strides, as key_lengths otherwise. With both, the keys that both name.
+            Other keys do not exist: the result is, bit for bit, that of a call without them,
+            whatever they hold.
 
     Returns:
         The output: q's framework, shape, element type and device, contiguous, fresh. With
         `return_lse` a pair of it and the LSE: float32, natural logarithm, [H, Sq] or [B, H, Sq],
-        -inf for a query that sees no key (whose output is zero).
+        -inf for a query that sees no key (whose output is zero, not NaN).
 
     Raises:
         TypeError: an argument of a wrong type, element type, or framework.
@@ -106,16 +124,20 @@ def attention(
     require_bool("return_lse", return_lse)
     if recipe is not None:
         numerics = numerics_of_call(recipe, q, budget, numerics)
+    if key_lengths is not None or key_mask is not None:
+        key_lengths, key_mask = key_operands(arrays, q, key_lengths, key_mask)
+        can_skip_dispatcher = (
+            can_skip_dispatcher and arrays.is_plain(key_lengths) and arrays.is_plain(key_mask)
+        )
     if arrays.has_operators and not can_skip_dispatcher:
         from . import _torch_op
 
         if _torch_op.AVAILABLE:
-            out = _torch_op.call(
-                q, k, v, causal, softmax_scale, return_lse, key_order, budget, numerics
-            )
+            call = call_options(causal, softmax_scale, key_order, budget, numerics)
+            out = _torch_op.call(q, k, v, call, return_lse, key_lengths, key_mask)
             return arrays.wrap_operator_result(out)
     options = native_options(causal, softmax_scale, key_order, budget, numerics)
-    out, lse = run_attention(arrays, q, k, v, options, return_lse)
+    out, lse = run_attention(arrays, q, k, v, options, return_lse, key_lengths, key_mask)
     return (out, lse) if return_lse else out
 
 
@@ -153,11 +175,12 @@ def exact_attention(
     Time grows with rows x keys; a few hundred rows measure an error well.
 
     Args:
-        q, k, v, causal, softmax_scale, return_lse: as for attention(), in CPU memory.
+        q, k, v, causal, softmax_scale, return_lse: as for attention(), in CPU memory; any D. For
+            some of the keys pass those alone.
         rows: indices of the queries to compute, 0 <= row < Sq, in any order; None for all.
 
     Returns:
-        float64 [R, H, 128] or [B, R, H, 128] for R rows, in q's framework; with `return_lse` a
+        float64 [R, H, D] or [B, R, H, D] for R rows, in q's framework; with `return_lse` a
         pair of it and the float64 LSE [H, R] or [B, H, R].
 
     Raises:

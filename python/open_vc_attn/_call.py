@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _openvc
 from ._arrays import LAYOUT, Arrays
+from ._key_selection import select_keys
 from ._threads import get_num_threads
 from ._warnings import warn_user
 
@@ -16,10 +17,23 @@ LSE_DTYPE = "float32"
 
 
 def run_attention(
-    arrays: Arrays, q: Any, k: Any, v: Any, options: _openvc.AttentionOptions, return_lse: bool
+    arrays: Arrays,
+    q: Any,
+    k: Any,
+    v: Any,
+    options: _openvc.AttentionOptions,
+    return_lse: bool,
+    key_lengths: Any = None,
+    key_mask: Any = None,
 ) -> tuple[Any, Any]:
-    """Attention on checked operands: the output and the LSE, or None in its place."""
+    """Attention on checked operands: the output and the LSE, or None in its place.
+
+    key_lengths, key_mask: from key_operands(), not yet checked against the others.
+    """
     views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
+    _memory: list[Any] = []  # lives until the work is queued
+    if key_lengths is not None or key_mask is not None:
+        options, _memory = select_keys(arrays, q, views, options, key_lengths, key_mask)
     spec = arrays.output_spec(q)
     shape = views[0].array_shape
     warn_about_layout(shape)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import array as numbers_in_memory
+import ctypes
 from typing import Any, NamedTuple
 
 from . import _openvc
-from ._arrays import Arrays, OutputSpec
+from ._arrays import LARGEST_LENGTH, Arrays, KeyArray, OutputSpec
 
 _DLPACK_CPU = 1
 _VERSION = (1, 0)
@@ -61,6 +63,27 @@ class DlpackArrays(Arrays):
         if isinstance(array, _Operand):
             return array.tensor
         return _openvc.tensor_from_dlpack(name, array.__dlpack__(), True)  # a result of empty()
+
+    def key_operand(self, name: str, array: Any, use: bool) -> KeyArray:
+        plain = _openvc.array_from_dlpack(name, _ask(name, array)[0], use)
+        return KeyArray(plain.type, "cpu", plain.shape, plain.pointer, tuple(plain.strides), plain)
+
+    def key_array(self, array: KeyArray) -> KeyArray:
+        return array
+
+    def key_memory(self, name: str, array: KeyArray) -> KeyArray:
+        return array
+
+    def lengths(self, numbers: list[int], q: Any) -> KeyArray:
+        memory = numbers_in_memory.array("i", numbers)
+        address, count = memory.buffer_info()
+        return KeyArray("int32", "cpu", (count,), address, (memory.itemsize,), memory)
+
+    def as_int32(self, array: Any) -> KeyArray:
+        kind = getattr(ctypes, f"c_{array.type}")
+        count, step = (*array.shape, 1)[0], (*array.strides, 0)[0]
+        found = [kind.from_address(array.pointer + i * step).value for i in range(count)]
+        return self.lengths([max(0, min(x, LARGEST_LENGTH)) for x in found], None)
 
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
         memory = _openvc.allocate(dtype, list(shape))

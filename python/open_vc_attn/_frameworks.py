@@ -17,6 +17,18 @@ from ._numpy_arrays import NUMPY
 
 def arrays_of(name: str, array: Any) -> Arrays:
     """The framework of one argument."""
+    found = framework_of(name, array)
+    if found is None:
+        raise TypeError(
+            f"{name}: {type(array).__name__}; expected a torch tensor, a numpy array or another "
+            f"DLPack array of layout {LAYOUT}. Convert it, with numpy.asarray({name}, numpy.float32) "
+            "for example."
+        )
+    return found
+
+
+def framework_of(name: str, array: Any) -> Arrays | None:
+    """The same, or None where it belongs to none."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         from ._torch_arrays import TORCH
@@ -32,10 +44,7 @@ def arrays_of(name: str, array: Any) -> Arrays:
 
             leave_trace(name, type(array).__name__)
         return DLPACK
-    raise TypeError(
-        f"{name}: {type(array).__name__}; expected a torch tensor, a numpy array or another DLPack "
-        f"array of layout {LAYOUT}. Convert it, with numpy.asarray({name}, numpy.float32) for example."
-    )
+    return None
 
 
 def _speaks_dlpack(array: Any) -> bool:

@@ -8,10 +8,12 @@ from typing import Any
 
 from . import _openvc
 from ._checks import require_bool
-from ._numerics import Numerics, NumericsLike, as_numerics, values_of
+from ._numerics import NAMES, Numerics, NumericsLike, as_numerics, values_of
 from ._options import as_key_order, as_softmax_scale
 
 CACHED_OPTIONS = 256
+OPTION_COUNT = 3 + len(NAMES)
+"""Of what call_options() returns."""
 
 
 def native_options(

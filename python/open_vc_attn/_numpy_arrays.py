@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from . import _openvc
-from ._arrays import ELEMENTS, Arrays, OutputSpec, unsupported_dtype
+from ._arrays import ELEMENTS, LARGEST_LENGTH, Arrays, KeyArray, OutputSpec, unsupported_dtype
 
 _BFLOAT16_BYTES = 2
 _NO_REAL_NUMBERS = "cOSUmM"  # NumPy's kinds: complex, objects, texts, times
@@ -51,6 +51,25 @@ class NumpyArrays(Arrays):
             array.shape,
             tuple(stride // array.dtype.itemsize for stride in array.strides),
         )
+
+    def key_operand(self, name: str, array: Any, use: bool) -> Any:
+        array = _plain(name, array)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def key_array(self, array: Any) -> KeyArray:
+        return KeyArray(array.dtype.name, "cpu", array.shape)
+
+    def key_memory(self, name: str, array: Any) -> KeyArray:
+        return self.key_array(array)._replace(
+            address=self._address(array), strides=array.strides, memory=array
+        )
+
+    def lengths(self, numbers: list[int], q: Any) -> Any:
+        return sys.modules["numpy"].array(numbers, "int32")
+
+    def as_int32(self, array: Any) -> Any:
+        numpy = sys.modules["numpy"]
+        return numpy.clip(array.astype("int64"), 0, LARGEST_LENGTH).astype("int32", "C")
 
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
         numpy = sys.modules["numpy"]

@@ -41,7 +41,7 @@ class PreparedFP8:
     """
 
     shapes: Shapes
-    """Shapes of q, k and v: [S, H, 128] or [B, S, H, 128]."""
+    """Shapes of q, k and v: [S, H, D] or [B, S, H, D]."""
 
     dtype: Any
     """Element type of the inputs and of the output, as q's framework names it."""
@@ -116,7 +116,8 @@ def prepare_fp8(
 
     Args:
         q, k, v, causal, softmax_scale, key_order, budget, numerics, recipe: as for attention().
-            They are settled here, because quantisation depends on them.
+            They are settled here, because quantisation depends on them. All keys take part: pass
+            those of k and v that are to, or call attention(), which selects keys.
         with_lse: also keep what attention_fp8(..., return_lse=True) needs.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ._checks import require_bool
 from ._frameworks import check_operands
+from ._key_selection import key_operands, require_selection
 from ._native_options import call_options
 from ._numerics import Budget, NumericsLike
 from ._options import KeyOrder, Support
@@ -25,6 +26,8 @@ def is_supported(
     budget: Budget | None = None,
     numerics: NumericsLike = None,
     recipe: LayerRecipe | None = None,
+    key_lengths: Any = None,
+    key_mask: Any = None,
 ) -> Support:
     """Whether attention() with these arguments would run, and if not, why and what to do.
 
@@ -41,7 +44,12 @@ def is_supported(
         require_bool("return_lse", return_lse)
         if recipe is not None:
             numerics = numerics_of_call(recipe, q, budget, numerics)
+        selects = key_lengths is not None or key_mask is not None
+        if selects:
+            keys = key_operands(arrays, q, key_lengths, key_mask, use=False)
         options = call_options(causal, softmax_scale, key_order, budget, numerics)
+        if selects:
+            require_selection(arrays, q, k, causal, *keys)
         return Support(*arrays.support(q, k, v, options))
     except Exception as error:  # objects of the caller raise what they like
         return Support(False, str(error) or type(error).__name__)

@@ -11,9 +11,24 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _openvc
-from ._arrays import ELEMENTS, RANKS, Arrays, OutputSpec, unsupported_dtype
+from ._arrays import (
+    ELEMENTS,
+    LARGEST_LENGTH,
+    RANKS,
+    Arrays,
+    KeyArray,
+    OutputSpec,
+    unsupported_dtype,
+)
 from ._torch_state import derivative, unusual_kind, unwrapped, without_memory
-from ._torch_support import constant_options, has_symbols, operand, support_by_shape, traced_support
+from ._torch_support import (
+    constant_options,
+    has_symbols,
+    operand,
+    same_size,
+    support_by_shape,
+    traced_support,
+)
 
 _NAMES = {
     torch.bfloat16: "bfloat16",
@@ -76,13 +91,7 @@ class TorchArrays(Arrays):
         return OutputSpec(self.dtype_name(array), array.device)
 
     def check(self, name: str, array: Any) -> None:
-        unusual = unusual_kind(array)
-        if unusual is not None:
-            raise NotImplementedError(unusual.text(name))
-        if array.device.type not in _DEVICES:
-            raise NotImplementedError(
-                f"{name}: device {array.device}; expected cpu or cuda. Use {name}.cpu()."
-            )
+        _check_kind(name, array)
         self.check_element_type(name, array)
         differentiated = derivative(array)
         if differentiated is not None:
@@ -147,6 +156,40 @@ class TorchArrays(Arrays):
             return support_by_shape(*map(operand, (q, k, v)), constant_options(options))
         return super().support(q, k, v, options)
 
+    def is_plain(self, array: Any) -> bool:
+        return array is None or (type(array) is torch.Tensor and not _hidden_keys(array))
+
+    def key_operand(self, name: str, array: Any, use: bool) -> Any:
+        _check_kind(name, array)
+        return array
+
+    def key_array(self, array: Any) -> KeyArray:
+        return KeyArray(str(array.dtype).removeprefix("torch."), str(array.device), array.shape)
+
+    def key_memory(self, name: str, array: Any) -> KeyArray:
+        array = _in_memory(name, array)
+        shape, strides = array.shape, array.stride()
+        _require_storage(name, array, shape, strides)
+        step = array.itemsize
+        return self.key_array(array)._replace(
+            address=array.data_ptr(), strides=tuple([step * x for x in strides]), memory=array
+        )
+
+    def lengths(self, numbers: list[int], q: Any) -> Any:
+        # Kernels write the numbers: a copy from the host would wait, and be none in a CUDA graph.
+        return torch.cat(
+            [torch.full((1,), number, dtype=torch.int32, device=q.device) for number in numbers]
+            or [torch.empty((0,), dtype=torch.int32, device=q.device)]
+        )
+
+    def as_int32(self, array: Any) -> Any:
+        return array.to(torch.int64).clamp(0, LARGEST_LENGTH).to(torch.int32).contiguous()
+
+    def same_size(self, a: Any, b: Any) -> bool:
+        if isinstance(a, int) and isinstance(b, int) and not torch.compiler.is_compiling():
+            return a == b
+        return same_size(a, b)
+
     def empty(self, shape: tuple[int, ...], dtype: str, spec: OutputSpec) -> tuple[Any, int]:
         array = torch.empty(shape, dtype=_DTYPES[dtype], device=spec.device)
         # A mode of the caller may have faked it.
@@ -173,9 +216,25 @@ class TorchArrays(Arrays):
         return _call_untraced(function, *args)
 
 
+def _check_kind(name: str, array: Any) -> None:
+    """Refuses kinds of tensors and devices that no function of this package can take."""
+    unusual = unusual_kind(array)
+    if unusual is not None:
+        raise NotImplementedError(unusual.text(name))
+    if array.device.type not in _DEVICES:
+        raise NotImplementedError(
+            f"{name}: device {array.device}; expected cpu or cuda. Use {name}.cpu()."
+        )
+
+
+def _hidden_keys(array: Any) -> bool:
+    """Whether there may be more to a tensor than numbers in memory."""
+    return _PLAIN_KEYS is None or bool(torch._C._dispatch_keys(array).raw_repr() & ~_PLAIN_KEYS)
+
+
 def _in_memory(name: str, array: Any) -> Any:
     """The plain tensor whose numbers are those of `array`, in memory."""
-    if _PLAIN_KEYS is None or torch._C._dispatch_keys(array).raw_repr() & ~_PLAIN_KEYS:
+    if _hidden_keys(array):
         obstacle = without_memory(array)
         if obstacle is not None:
             raise NotImplementedError(obstacle.text(name))
@@ -215,6 +274,9 @@ class TracedNumpyArrays(TorchArrays):
 
     def operands(self, q: Any, k: Any, v: Any, use: bool) -> tuple[Any, Any, Any]:
         return torch.from_numpy(q), torch.from_numpy(k), torch.from_numpy(v)
+
+    def key_operand(self, name: str, array: Any, use: bool) -> Any:
+        return torch.from_numpy(array)
 
     def wrap_operator_result(self, result: Any) -> Any:
         if isinstance(result, tuple):

@@ -17,8 +17,9 @@ import torch
 
 from ._call import lse_shape, run_attention
 from ._frameworks import require_agreement
-from ._native_options import cached_options, call_options
-from ._numerics import NumericsLike, schema_arguments
+from ._key_selection import require_selection
+from ._native_options import OPTION_COUNT, cached_options
+from ._numerics import schema_arguments
 from ._torch_arrays import TORCH
 from ._torch_state import operator_derivative
 from ._torch_support import size_refusal
@@ -30,9 +31,11 @@ _NAMESPACE = "open_vc_attn"
 _KEPT = "_open_vc_attn_library"
 _TENSOR = "_scale_tensor"  # ends the names of the operators whose scale is a tensor
 # The scale is a Scalar, because a float of a schema cannot be a symbol of a compiler.
+# What came later is at the end and has defaults: exported models without it can be loaded.
 _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, bool causal, Scalar? softmax_scale, str key_order, "
     + schema_arguments()
+    + ", Tensor? key_lengths=None, Tensor? key_mask=None"
 )
 
 _NAMES = ("q", "k", "v", "causal", "softmax_scale")
@@ -43,17 +46,21 @@ def call(
     q: Any,
     k: Any,
     v: Any,
-    causal: Any,
-    softmax_scale: Any,
+    options: tuple[Any, ...],
     return_lse: bool,
-    key_order: Any,
-    budget: Any,
-    numerics: NumericsLike,
+    key_lengths: Any = None,
+    key_mask: Any = None,
 ) -> Any:
-    """attention() on checked torch tensors, through the operator."""
+    """attention() on checked torch tensors, through the operator; `options` of call_options()."""
     operators = torch.ops.open_vc_attn
     operator = operators.attention_with_lse if return_lse else operators.attention
-    return operator(q, k, v, *call_options(causal, softmax_scale, key_order, budget, numerics))
+    return operator(q, k, v, *options, key_lengths, key_mask)
+
+
+def _split(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any]:
+    """Options, key_lengths and key_mask. torch leaves out what has its default value."""
+    keys = (*arguments[OPTION_COUNT:], None, None)
+    return arguments[:OPTION_COUNT], keys[0], keys[1]
 
 
 def _require_operands(q: Any, k: Any, v: Any) -> None:
@@ -63,29 +70,37 @@ def _require_operands(q: Any, k: Any, v: Any) -> None:
     require_agreement(TORCH, q, k, v)
 
 
-def _attention(q: Any, k: Any, v: Any, *options: Any) -> Any:
+def _attention(q: Any, k: Any, v: Any, *arguments: Any) -> Any:
+    return _run(q, k, v, arguments, False)[0]
+
+
+def _attention_with_lse(q: Any, k: Any, v: Any, *arguments: Any) -> tuple[Any, Any]:
+    return _run(q, k, v, arguments, True)
+
+
+def _run(q: Any, k: Any, v: Any, arguments: tuple[Any, ...], return_lse: bool) -> tuple[Any, Any]:
     _require_operands(q, k, v)
-    return run_attention(TORCH, q, k, v, cached_options(*options), False)[0]
+    options, key_lengths, key_mask = _split(arguments)
+    return run_attention(
+        TORCH, q, k, v, cached_options(*options), return_lse, key_lengths, key_mask
+    )
 
 
-def _attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any]:
-    _require_operands(q, k, v)
-    return run_attention(TORCH, q, k, v, cached_options(*options), True)
-
-
-def _fake_attention(q: Any, k: Any, v: Any, *options: Any) -> Any:
-    _check_sizes(q, k, v)
+def _fake_attention(q: Any, k: Any, v: Any, *arguments: Any) -> Any:
+    _check(q, k, v, arguments)
     return q.new_empty(q.shape)
 
 
-def _fake_attention_with_lse(q: Any, k: Any, v: Any, *options: Any) -> tuple[Any, Any]:
-    _check_sizes(q, k, v)
+def _fake_attention_with_lse(q: Any, k: Any, v: Any, *arguments: Any) -> tuple[Any, Any]:
+    _check(q, k, v, arguments)
     return q.new_empty(q.shape), q.new_empty(lse_shape(q.shape), dtype=torch.float32)
 
 
-def _check_sizes(q: Any, k: Any, v: Any) -> None:
+def _check(q: Any, k: Any, v: Any, arguments: tuple[Any, ...]) -> None:
     """Refuses at once what the call would refuse. A trace may be for another machine's devices."""
     _require_operands(q, k, v)
+    (causal, *_), key_lengths, key_mask = _split(arguments)
+    require_selection(TORCH, q, k, causal, key_lengths, key_mask)
     refusal = size_refusal(q, k, v)
     if refusal:
         raise ValueError(refusal)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import _openvc
-from ._arrays import ELEMENTS, HEAD_DIM, LAYOUT
+from ._arrays import ELEMENTS, HEAD_DIM_STEP, HEAD_DIMS, LARGEST_HEAD_DIM, LAYOUT
 from ._native_options import cached_options, call_options
 
 # Stands for the address of a tensor that has none; aligned for every element type.
@@ -21,8 +21,8 @@ _DEFAULT_OPTIONS = call_options(False, None, "mid_window", None)
 
 _DO_NOT_FIT = (
     "q, k, v: shapes or strides that do not fit, some of them known when it runs alone; expected "
-    f"{LAYOUT}, contiguous channels, k and v of one shape, q of their batch and heads. Print the "
-    "shapes before the compiled function."
+    f"{LAYOUT}, contiguous channels, D {HEAD_DIMS}, k and v of one shape, q of their batch and "
+    "channels and a multiple of their heads. Print the shapes before the compiled function."
 )
 
 Operand = tuple[str, str, int, tuple[int, ...], tuple[int, ...]]
@@ -142,14 +142,25 @@ def _fit(q: Any, k: Any, v: Any) -> bool:
     from torch.fx.experimental import symbolic_shapes
 
     holds = getattr(symbolic_shapes, "guard_or_true", bool)
-    batch_and_heads = [*range(q.dim() - 3), -2]
+    is_known = getattr(symbolic_shapes, "guard_or_false", bool)
+    channels = q.shape[-1]
     return (
         all([holds(size >= 1) for x in (q, k, v) for size in x.shape])
-        and all([holds(x.shape[-1] == HEAD_DIM) for x in (q, k, v)])
+        and is_known(channels <= LARGEST_HEAD_DIM)
+        and is_known(channels % HEAD_DIM_STEP == 0)
+        and all([holds(x.shape[-1] == channels) for x in (k, v)])
         and all([holds(x.stride()[-1] == 1) for x in (q, k, v)])
-        and all([holds(q.shape[axis] == k.shape[axis]) for axis in batch_and_heads])
+        and all([holds(q.shape[axis] == k.shape[axis]) for axis in range(q.dim() - 3)])
+        and holds(q.shape[-2] % k.shape[-2] == 0)
         and all([holds(a == b) for a, b in zip(k.shape, v.shape, strict=True)])
     )
+
+
+def same_size(a: Any, b: Any) -> bool:
+    """Whether sizes of a trace are the same; true where no trace can know."""
+    from torch.fx.experimental import symbolic_shapes
+
+    return bool(getattr(symbolic_shapes, "guard_or_true", bool)(a == b))
 
 
 def _has_unknown_sizes(q: Any, k: Any, v: Any) -> bool:
@@ -167,7 +178,7 @@ def has_symbols(*tensors: Any) -> bool:
 
 def _smallest(tensor: Any) -> Operand:
     """The description of one token of one head. It stands for all tensors whose sizes _fit()."""
-    channels = _number(HEAD_DIM)
+    channels = _number(LARGEST_HEAD_DIM)
     outer = tensor.dim() - 1
     return (
         *_type_and_device(tensor),

@@ -33,14 +33,23 @@ def bfloat16():
     return pytest.importorskip("ml_dtypes").bfloat16
 
 
-def random_qkv(queries=70, keys=None, heads=2, batch=None, dtype=numpy.float32, seed=0):
-    """Q, K and V of unit variance, [S, H, 128] or [B, S, H, 128]."""
+def random_qkv(
+    queries=70,
+    keys=None,
+    heads=2,
+    batch=None,
+    dtype=numpy.float32,
+    seed=0,
+    key_heads=None,
+    head_dim=HEAD_DIM,
+):
+    """Q, K and V of unit variance, [S, H, D] or [B, S, H, D]."""
     generator = numpy.random.default_rng(seed)
     outer = () if batch is None else (batch,)
-    lengths = queries, keys or queries, keys or queries
+    of_keys = keys or queries, key_heads or heads
     return tuple(
-        generator.standard_normal((*outer, n, heads, HEAD_DIM), numpy.float32).astype(dtype)
-        for n in lengths
+        generator.standard_normal((*outer, *sizes, head_dim), numpy.float32).astype(dtype)
+        for sizes in ((queries, heads), of_keys, of_keys)
     )
 
 

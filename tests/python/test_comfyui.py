@@ -16,7 +16,8 @@ from comfyui_double import HEAD_DIM, HEADS, OVERRIDE, sample  # noqa: E402
 from video_models import difference  # noqa: E402
 
 from open_vc_attn import Numerics, Policy, Recipe, RecipePart, cli, enable  # noqa: E402
-from open_vc_attn.integrations import comfyui  # noqa: E402
+from open_vc_attn.integrations import _comfyui_attention, comfyui  # noqa: E402
+from open_vc_attn.integrations._native import sdpa  # noqa: E402
 from open_vc_attn.integrations.comfyui_nodes import (  # noqa: E402
     NODE_CLASS_MAPPINGS,
     OpenVCAttention,
@@ -182,7 +183,7 @@ PADDING = (torch.arange(40) < 30)[None, None, None]
         ("scale -1.0", {"scale": -1.0}),
         ("mask that differs", {"mask": torch.zeros(1, 40, 40, dtype=torch.bfloat16)}),
         ("mask that differs", {"mask": torch.ones(40, 40, dtype=torch.bool).tril()}),
-        ("1 heads of keys for 2", {"enable_gqa": True}),
+        ("", {"enable_gqa": True}),
         ("", {"mask": PADDING}),
         ("", {"mask": PADDING.expand(1, 1, 40, 40)[:, 0]}),
         ("", {"scale": 0.05, "low_precision_attention": True}),
@@ -203,6 +204,13 @@ def test_arguments(attention, reason, arguments):
     (record,) = switch.calls
     assert record.reason.startswith(reason) and record.fp8 == (not reason)
     assert torch.equal(found, expected) if reason else 0 < difference(found, expected) < 0.08
+
+
+def test_groups_of_queries_in_compiled_functions(attention):
+    q, k, v = (heads_first(heads=4, seed=i).transpose(1, 2) for i in range(3))
+    k, v = k[:, :, :2], v[:, :, :2]
+    found = _comfyui_attention._native(None, q, k, v)
+    assert torch.equal(found, sdpa(q, k, v))
 
 
 def test_compiled_models(attention):
@@ -226,8 +234,10 @@ def test_compiled_models(attention):
 
 
 def test_refusals(attention, monkeypatch):
-    with pytest.raises(ValueError, match="heads of 64 channels; expected 128"):
-        enable(double.patcher(heads=4))
+    with pytest.raises(
+        ValueError, match="heads of 256 channels; expected a multiple of 8 up to 128"
+    ):
+        enable(double.patcher(heads=1))
     monkeypatch.setattr(sys.modules["comfyui_version"], "__version__", "0.3.59")
     with pytest.raises(NotImplementedError, match=r"0\.3\.59; expected 0\.3\.60"):
         enable(double.patcher())

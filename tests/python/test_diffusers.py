@@ -17,6 +17,7 @@ from video_models import difference  # noqa: E402
 
 from open_vc_attn import Policy, enable  # noqa: E402
 from open_vc_attn.integrations import diffusers as adapter  # noqa: E402
+from open_vc_attn.integrations._native import sdpa  # noqa: E402
 
 SHORT = Policy(min_keys=1, min_queries=1)
 FP8_ERROR = 0.01
@@ -63,8 +64,9 @@ MODELS = [
     ("hunyuan", (7, 5), {"transformer_blocks.0.attn", "single_transformer_blocks.0.attn"}, set()),
     ("hunyuan15", (), {"transformer_blocks.0.attn", "transformer_blocks.1.attn"}, set()),
     (
-        *("ltx2", (), {"transformer_blocks.0.attn1", "transformer_blocks.1.attn1"}),
-        {"head size 64", "policy: cross-attention"},
+        *("ltx2", ()),
+        {f"transformer_blocks.{i}.{name}" for i in range(2) for name in ("attn1", "audio_attn1")},
+        {"policy: cross-attention"},
     ),
     ("qwen_image", (12,), {"transformer_blocks.0.attn", "transformer_blocks.1.attn"}, set()),
     ("qwen_image", (12, 7), {"transformer_blocks.0.attn", "transformer_blocks.1.attn"}, set()),
@@ -107,6 +109,33 @@ def test_keys_that_a_mask_hides_do_not_matter():
             changed[:, 7:] = 9
             assert torch.equal(run(model, {**inputs, "encoder_hidden_states": changed}), first)
             assert sum(record.count for record in switch.calls if record.fp8) == 2 * in_fp8
+
+
+def test_groups_of_queries():
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(1, 60, 4, 64, generator=generator).bfloat16()
+    k = v = q[:, :, :2]
+    expected = sdpa(q, k, v)
+
+    class Processor:
+        _attention_backend = _parallel_config = None
+
+        def __call__(self, attn, q, k, v, *_):
+            return dispatcher.dispatch_attention_fn(
+                q, k, v, enable_gqa=True, backend=self._attention_backend
+            )
+
+    model = models.wan(layers=1)
+    module = model.blocks[0].attn1
+    module.processor = Processor()
+    with enable(model, policy=SHORT) as switch:
+        torch._dynamo.reset()
+        compiled = torch.compile(module, backend="eager")
+        for run in (module, compiled):
+            assert 0 < difference(run(q, k, v), expected) < 0.08
+        switch.policy = Policy()
+        for run in (module, compiled):
+            assert torch.equal(run(q, k, v), expected)
 
 
 @pytest.mark.parametrize("how", ["whole", "blocks"])
@@ -300,7 +329,7 @@ def test_steps_count_from_where_the_scheduler_begins():
 
 
 def test_components_of_a_pipeline():
-    narrow = {"num_attention_heads": 2, "attention_head_dim": 64, "num_layers": 1}
+    narrow = {"num_attention_heads": 2, "attention_head_dim": 256, "num_layers": 1}
     other = models.made("WanTransformer3DModel", **narrow, text_dim=8, freq_dim=8, ffn_dim=8)
     pipe = pipeline(transformer_2=other)
     pipe.transformer = torch.compile(pipe.transformer, backend="eager")
@@ -310,12 +339,12 @@ def test_components_of_a_pipeline():
 
 
 def test_targets_that_cannot_be_switched():
-    with pytest.raises(ValueError, match="heads of 64 channels"):
+    with pytest.raises(ValueError, match="heads of 256 channels"):
         enable(
             models.made(
                 "WanTransformer3DModel",
                 num_attention_heads=2,
-                attention_head_dim=64,
+                attention_head_dim=256,
                 text_dim=8,
                 freq_dim=8,
                 ffn_dim=8,

@@ -127,7 +127,7 @@ def test_policy_on_steps():
 
 NATIVE = [
     ("dropout", {}, {"dropout_p": 0.5}),
-    ("head size 64", {"head_dim": 64}, {}),
+    ("head size 256", {"head_dim": 256}, {}),
     ("element type torch.float32", {"dtype": torch.float32}, {}),
     ("scale -1.0", {}, {"scale": -1.0}),
     ("mask that differs", {}, {"attn_mask": torch.ones(70, 70, dtype=torch.bool).tril()}),
@@ -148,6 +148,28 @@ def test_what_the_table_sends_elsewhere_is_as_before(reason, build, arguments):
         assert torch.equal(target(x, **arguments), expected)
         assert fp8_calls(switch) == 0
         assert all(record.reason.startswith(reason) for record in switch.calls), switch.report()
+
+
+def test_narrow_heads_and_groups_of_queries():
+    class Grouped(torch.nn.Module):
+        def forward(self, q, k, v, **arguments):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **arguments)
+
+    target = Grouped()
+    q = tokens().unflatten(-1, (4, 64)).transpose(1, 2)
+    k, v = q[:, :2] * 0.5, q[:, 1:3]
+    expected = target(q, k, v, enable_gqa=True)
+    with enable(target, policy=SHORT) as switch:
+        assert 0 < difference(target(q, k, v, enable_gqa=True), expected) < 0.08
+        torch._dynamo.reset()
+        compiled = torch.compile(target, fullgraph=True, backend="eager")
+        assert 0 < difference(compiled(q, k, v, enable_gqa=True), expected) < 0.08
+        switch.policy = Policy()
+        assert torch.equal(compiled(q, k, v, enable_gqa=True), expected)
+        switch.policy = SHORT
+        assert fp8_calls(switch) == 2
+        with pytest.warns(UserWarning, match="2 heads of keys for 4"), pytest.raises(RuntimeError):
+            target(q, k, v)  # torch asks for enable_gqa
 
 
 def test_gradients_go_elsewhere():
@@ -395,11 +417,11 @@ def test_a_model_that_is_compiled_already():
 
 
 def test_errors_that_were_asked_for_reach_compiled_functions():
-    target, x = model(head_dim=64), tokens()
+    target, x = model(head_dim=256), tokens()
     torch._dynamo.reset()
     with enable(target, policy=SHORT, otherwise="error"):
         compiled = torch.compile(target, backend="eager")
-        with pytest.raises(NotImplementedError, match="head size 64"):
+        with pytest.raises(NotImplementedError, match="head size 256"):
             compiled(x)
 
 
@@ -435,11 +457,11 @@ def test_blocks_that_are_compiled_one_by_one_share_their_code():
 
 
 def test_what_a_compiler_sends_elsewhere_is_noted():
-    target, x = model(head_dim=64), tokens()
+    target, x = model(head_dim=256), tokens()
     expected = target(x)
     torch._dynamo.reset()
     with enable(target, policy=SHORT) as switch:
         compiled = torch.compile(target, fullgraph=True, backend="eager")
         assert torch.equal(compiled(x), expected)
-        assert reasons(switch) == {"head size 64"} and switch.calls[0].traced
+        assert reasons(switch) == {"head size 256"} and switch.calls[0].traced
         assert "(compiled)" in switch.report()

@@ -204,7 +204,8 @@ def test_shards_merge_by_lse(device, cut):
 # Field case E08: what is_supported() says is what the call does.
 def test_support_query_agrees_with_the_call(device):
     q, k, v = tensors(device, 20, 30)
-    candidates = [(q, k, v), (q, k[:, :1], v[:, :1]), (q[..., :64], k[..., :64], v[..., :64])]
+    candidates = [(q, k, v), (q, k[:, :1], v[:, :1]), (q[:, :1], k, v)]
+    candidates += [tuple(x[..., :size] for x in (q, k, v)) for size in (64, 60)]
     candidates.append(tuple(x.float() for x in (q, k, v)))
     answers = []
     for call in candidates:
@@ -216,7 +217,7 @@ def test_support_query_agrees_with_the_call(device):
         with pytest.raises((ValueError, TypeError, NotImplementedError)) as refusal:
             attention(*call)
         assert str(refusal.value) == support.reason
-    assert answers == [True, False, False, device == "cpu"]
+    assert answers == [True, True, False, True, False, device == "cpu"]
 
 
 # Field case X02: a prepared object keeps what it was made from.

@@ -99,11 +99,17 @@ def test_unknown_tensor_names_list_the_known_ones(capture):
 
 def test_shapes_that_attention_refuses(tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
-    q = numpy.zeros((4, 2, 64), numpy.float32)
     path = tmp_path / "x.safetensors"
-    safetensors.save_file({"q": q, "k": q, "v": q}, path)
-    for command in ("run", "error"):
-        assert "128" in complaint_of(1, command, "--input", path)
+    for command, size, heads, expected in (
+        ("run", 60, 2, "expected a multiple of 8 up to 128"),
+        ("error", 60, 2, "expected a multiple of 8 up to 128"),
+        ("error", 64, 2, "expected D = 128"),
+        ("error", 128, 1, "as many heads of k"),
+    ):
+        q = numpy.zeros((4, 2, size), numpy.float32)
+        k = numpy.ascontiguousarray(q[:, :heads])
+        safetensors.save_file({"q": q, "k": k, "v": k}, path)
+        assert expected in complaint_of(1, command, "--input", path)
 
 
 @pytest.mark.parametrize(

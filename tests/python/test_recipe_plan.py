@@ -28,9 +28,9 @@ def sharp(seed=0, heads=HEADS, tokens=TOKENS):
     return q, k, v
 
 
-def flat(seed=0, heads=HEADS, tokens=TOKENS):
+def flat(seed=0, heads=HEADS, tokens=TOKENS, **sizes):
     """Scores near zero: V's rounding is the error, which steps do not touch."""
-    q, k, v = random_qkv(tokens, heads=heads, seed=seed)
+    q, k, v = random_qkv(tokens, heads=heads, seed=seed, **sizes)
     return 0.1 * q, 0.1 * k, v
 
 
@@ -231,6 +231,18 @@ def test_tiny_captures(tmp_path, tokens):
     assert one(tmp_path, (flat(tokens=tokens), {})).numerics(0) is not None
 
 
+def test_narrow_heads_and_groups_of_queries(tmp_path, capfd):
+    narrow = flat(tokens=5, heads=4, key_heads=2, head_dim=64)
+    recipe = one(tmp_path, (narrow, {}))
+    assert (recipe.heads, recipe.head_dim) == (4, 64)
+    files = [
+        write(tmp_path / f"{i}.safetensors", x, layer=i)
+        for i, x in enumerate((narrow, flat(tokens=5, heads=4)))
+    ]
+    assert plan("--input", *files, "--budget", "fast", "--output", tmp_path / "recipe.json") == 2
+    assert "found channels of a head 128; expected 64 as in" in capfd.readouterr().err
+
+
 GOOD = {"sigma": 0.5}
 
 
@@ -273,8 +285,8 @@ def test_captures_that_do_not_fit_are_refused(tmp_path, capfd, said, words, expe
 @pytest.mark.parametrize(
     "change, expected",
     [
-        (lambda q, k, v: (q, k[:, :1], v[:, :1]), "grouped-query"),
-        (lambda q, k, v: (q[..., :64], k[..., :64], v[..., :64]), "128"),
+        (lambda q, k, v: (q[:, :1], k, v), "divides q's"),
+        (lambda q, k, v: (q[..., :60], k[..., :60], v[..., :60]), "a multiple of 8 up to 128"),
         (lambda q, k, v: (q[:0], k, v), "without queries"),
         (lambda q, k, v: (q, k, v * float("inf")), "an exact output that is not finite"),
         (lambda q, k, v: (q, k, v * 0), "zero everywhere"),

@@ -40,8 +40,8 @@ INPUTS = [
     ),
     ("byte order", Q.astype(">f2"), K, V, TypeError, "q: byte order >f2; expected"),
     ("masked", numpy.ma.array(Q), K, V, TypeError, r"q: a masked array; .*q\.filled\(0\)"),
-    ("flat", Q[:, 0], K, V, ValueError, r"layout \[S, H, 128\] or \[B, S, H, 128\]"),
-    ("five axes", BATCHED[0][None], K, V, ValueError, r"layout \[S, H, 128\]"),
+    ("flat", Q[:, 0], K, V, ValueError, r"layout \[S, H, D\] or \[B, S, H, D\]"),
+    ("five axes", BATCHED[0][None], K, V, ValueError, r"layout \[S, H, D\]"),
     (
         "mixed ranks",
         BATCHED[0],
@@ -57,9 +57,14 @@ INPUTS = [
     ("no queries", Q[:0], K, V, ValueError, "q: shape .*axis of size 0"),
     ("no keys", Q, K[:0], V[:0], ValueError, "k: shape .*axis of size 0"),
     ("no heads", Q[:, :0], K, V, ValueError, "q: shape .*axis of size 0"),
-    ("wide head", *[zeros(20, 2, 512)] * 3, NotImplementedError, "D = 512; expected D = 128"),
-    ("narrow head", *[zeros(20, 2, 64)] * 3, NotImplementedError, "D = 64; .*Pad"),
-    ("grouped heads", zeros(20, 8, 128), K, V, NotImplementedError, "grouped-query"),
+    (
+        "wide head",
+        *[zeros(20, 2, 512)] * 3,
+        NotImplementedError,
+        "D = 512; expected a multiple of 8 up to 128",
+    ),
+    ("narrow head", *[zeros(20, 2, 60)] * 3, NotImplementedError, "D = 60; .*Pad"),
+    ("grouped heads", zeros(20, 3, 128), K, V, ValueError, "2 heads and q has 3; .*divides q's"),
     ("k and v differ", Q, K, V[:29], ValueError, "v: shape .*differs from k's"),
     ("batches differ", BATCHED[0][:1], *BATCHED[1:], ValueError, "k: shape .*has batch 2"),
 ]

@@ -64,7 +64,7 @@ def test_layouts_scale_and_lse(switch):
 @pytest.mark.parametrize(
     "operands, arguments",
     [
-        ({"head_dim": 64}, {}),
+        ({"head_dim": 256}, {}),
         ({"dtype": torch.float32}, {}),
         ({}, {"attn_mask": torch.ones(60, 60, dtype=torch.bool).tril()}),
         ({"keys": 70}, {"is_causal": True}),
@@ -82,7 +82,12 @@ def test_groups_of_queries_and_unlike_types(switch):
     q, k, v = heads_first(heads=4)
     k, v = k[:, :2], v[:, :2]
     expected = scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    assert 0 < difference(sageattn(q, k, v), expected) < FP8_ERROR
+    assert fp8_calls(switch) == 1
+    switch.policy = Policy()
     assert torch.equal(sageattn(q, k, v), expected)
+    assert sageattn(q, k, v, return_lse=True)[1].shape == (2, 4, 60)
+    switch.policy = Policy(min_keys=1, min_queries=1)
     q, k, v = heads_first()
     out = sageattn(q.float(), k.float(), v)
     assert out.dtype == torch.float32 and torch.equal(out.bfloat16(), sageattn(q, k, v))

@@ -71,9 +71,13 @@ def impl(server):
             num_heads=HEADS,
             head_size=head_size,
             softmax_scale=scale,
-            num_kv_heads=None,
             prefix=prefix,
-            **{"causal": False, "is_cross_attention": False, **arguments},
+            **{
+                "num_kv_heads": None,
+                "causal": False,
+                "is_cross_attention": False,
+                **arguments,
+            },
         )
 
     return make
@@ -104,10 +108,14 @@ def test_names_are_known_and_change_nothing_else(server):
         parse(None, "nothing")
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_forward(impl, causal):
-    q, k, v = qkv()
-    found = impl({"policy": SHORT}, causal=causal).forward(q, k, v, None)
+@pytest.mark.parametrize(
+    "causal, size, key_heads", [(False, 128, 2), (True, 128, 2), (False, 64, 1)]
+)
+def test_forward(impl, causal, size, key_heads):
+    q, k, v = qkv(size=size)
+    k, v = k[:, :, :key_heads], v[:, :, :key_heads]
+    made = impl({"policy": SHORT}, causal=causal, head_size=size, num_kv_heads=key_heads)
+    found = made.forward(q, k, v, None)
     assert 0 < difference(found, sdpa(q, k, v, causal=causal)) < GAUSSIAN_ERROR
     assert [reason for _, reason in reasons()] == [""]
     assert reasons()[0][0].endswith("blocks.0.attn1")
@@ -116,12 +124,12 @@ def test_forward(impl, causal):
 @pytest.mark.parametrize(
     "reason, tokens, size, arguments",
     [
-        ("head size 64", (40, 40), 64, {}),
+        ("head size 256", (40, 40), 256, {}),
         ("policy: cross-attention", (40, 20), 128, {"is_cross_attention": True}),
         ("policy: layer", (40, 40), 128, {"prefix": "blocks.5.attn1.impl"}),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*head size 64")
+@pytest.mark.filterwarnings("ignore:.*head size 256")
 def test_the_dense_backend_serves_the_rest(impl, reason, tokens, size, arguments):
     q, k, v = qkv(*tokens, size)
     policy = SHORT | {"layers": ["blocks.[0-4].*"]}

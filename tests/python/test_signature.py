@@ -13,8 +13,9 @@ from open_vc_attn import _openvc
 
 REPAIR_OPTIONS = "causal=False, softmax_scale=None, {}key_order='mid_window', numerics=None"
 OPTIONS = REPAIR_OPTIONS.replace("numerics=None", "budget=None, numerics=None, recipe=None")
+CALL_OPTIONS = OPTIONS.format("return_lse=False, ") + ", key_lengths=None, key_mask=None"
 SIGNATURES = {
-    "attention": "(q, k, v, *, " + OPTIONS.format("return_lse=False, ") + ")",
+    "attention": f"(q, k, v, *, {CALL_OPTIONS})",
     "attention_fp8": "(prepared, *, return_lse=False)",
     "attention_v_repair": "(prepared, *, return_lse=False)",
     "capture": "(module=None, /, *args, out, layers=None, steps=None, max_tokens=None, "
@@ -27,7 +28,7 @@ SIGNATURES = {
     "get_num_threads": "()",
     "include_dir": "()",
     "info": "()",
-    "is_supported": "(q, k, v, *, " + OPTIONS.format("return_lse=False, ") + ")",
+    "is_supported": f"(q, k, v, *, {CALL_OPTIONS})",
     "load_capture": "(path)",
     "prepare_fp8": "(q, k, v, *, " + OPTIONS.format("with_lse=False, ") + ")",
     "prepare_v_repair": "(q, k, v, *, budget, " + REPAIR_OPTIONS.format("with_lse=False, ") + ")",

@@ -32,10 +32,10 @@ REFUSED = {
     "two axes": (X[0],) * 3,
     "five axes": (X[None, None],) * 3,
     "no axes": (X[0, 0, 0],) * 3,
-    "narrow heads": (X[..., :64],) * 3,
+    "narrow heads": (X[..., :60],) * 3,
     "no tokens": (X[:0],) * 3,
     "no keys": (X, X[:0], X[:0]),
-    "heads": (X, X[:, :1], X[:, :1]),
+    "heads": (X[:, :1], X, X),
     "key lengths": (X, X, X[1:]),
 }
 

@@ -78,10 +78,13 @@ def test_the_name_is_known(omni):
         backends["NOTHING"]
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_forward(impl, causal):
-    q, k, v = qkv()
-    found = impl(causal=causal).forward(q, k, v)
+@pytest.mark.parametrize(
+    "causal, size, key_heads", [(False, 128, 2), (True, 128, 2), (False, 64, 1)]
+)
+def test_forward(impl, causal, size, key_heads):
+    q, k, v = qkv(size=size)
+    k, v = k[:, :, :key_heads], v[:, :, :key_heads]
+    found = impl(causal=causal, head_size=size, num_kv_heads=key_heads).forward(q, k, v)
     assert 0 < difference(found, sdpa(q, k, v, causal=causal)) < GAUSSIAN_ERROR
     assert reasons() == [""]
 
@@ -119,7 +122,7 @@ ADDITIVE = torch.zeros(1, 1, 40, 40, dtype=torch.bfloat16)
 @pytest.mark.parametrize(
     "reason, size, policy, metadata",
     [
-        ("head size 64", 64, {}, None),
+        ("head size 256", 256, {}, None),
         ("mask that differs", 128, {}, {"attn_mask": ADDITIVE}),
         ("spans of full attention", 128, {}, {"full_attn_spans": [[(0, 20)]]}),
         ("policy: fewer than 4096 keys", 128, {"policy": "{}"}, {"extra": {"valid_kv_length": 30}}),

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._arrays import HEAD_DIM, LAYOUT
+from .._arrays import LAYOUT
 from .._frameworks import check_operands
+from ..quality.axes import HEAD_DIM
 
 
 class Operands(NamedTuple):
@@ -35,7 +36,7 @@ def checked_operands(q: Any, k: Any, v: Any) -> Operands:
     shapes = f"q, k, v: shapes {list(q.shape)}, {list(k.shape)}, {list(v.shape)}"
     if any(x.shape[3] != HEAD_DIM for x in found):
         raise NotImplementedError(
-            f"{shapes}; expected {HEAD_DIM} channels ({LAYOUT}). Pad them with zeros, and pass "
+            f"{shapes}; expected {HEAD_DIM} channels (D of {LAYOUT}). Pad them with zeros, and pass "
             "softmax_scale = 1/sqrt(D)."
         )
     if found.k.shape != found.v.shape or found.q.shape[::2] != found.k.shape[::2]:

@@ -42,8 +42,6 @@ Without enable(). In processes that a framework starts, where no line of the use
 (``_default.default_layer(name)``).
 
 An enum of a framework that is closed gets a member by ``_enum.add_member``.
-
-A native key mask will replace _masks.py: nothing but _serve.py uses it.
 """
 
 from __future__ import annotations
@@ -102,8 +100,8 @@ def enable(
         otherwise: what serves the other calls. "native": what served them before. "error": the
             same for those that the policy keeps, an error for those that FP8 cannot serve. Or a
             function (q, k, v, *, mask, dropout, causal, scale, return_lse) of [B, S, H, D].
-        masks: "trim" computes masks that hide keys without those keys, which is exact; "refuse"
-            leaves all calls with a mask to what served them before.
+        masks: "trim" computes masks that hide keys without those keys, which is exact; a query that
+            sees none gives 0. "refuse" leaves all calls with a mask to what served them before.
 
     Returns:
         The switch, which also is a context manager. A model that is switched already gets the new

@@ -161,6 +161,7 @@ def _attend(
         native=native,
         mask=_broadcast(mask),
         scale=others.get("scale"),
+        grouped=bool(others.get("enable_gqa", False)),
         ordinal=ordinal,
         refused=_refused(attn_precision, others),
     )
@@ -205,7 +206,9 @@ def _native(
             return_lse=return_lse,
         )
     function = _optimized if previous is None else functools.partial(previous, _optimized)
-    extra = {} if scale is None else {"scale": scale}
+    extra: dict[str, Any] = {} if scale is None else {"scale": scale}
+    if q.shape[2] != k.shape[2]:
+        extra["enable_gqa"] = True
     out = function(
         *(x.transpose(1, 2) for x in (q, k, v)),
         q.shape[2],

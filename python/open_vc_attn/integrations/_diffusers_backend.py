@@ -86,6 +86,7 @@ def backend(
         causal=is_causal,
         scale=scale,
         return_lse=return_lse,
+        grouped=enable_gqa,
         ordinal=ordinal,
     )
     return (out[0], out[1].transpose(1, 2)) if return_lse else out
@@ -110,8 +111,9 @@ def native(
         return sdpa(
             q, k, v, mask=mask, dropout=dropout, causal=causal, scale=scale, return_lse=True
         )
+    grouped = q.shape[2] != k.shape[2]
     return dispatcher.dispatch_attention_fn(
-        q, k, v, mask, dropout, causal, scale, backend=_served_before(layer.previous)
+        q, k, v, mask, dropout, causal, scale, grouped, backend=_served_before(layer.previous)
     )
 
 
@@ -193,6 +195,7 @@ def _forward_op(
         causal=is_causal,
         scale=scale,
         return_lse=return_lse,
+        grouped=enable_gqa,
         shards=ring or 1,
     )
     return (out[0], out[1].transpose(1, 2)) if return_lse else out

@@ -31,6 +31,7 @@ def dispatch(
     return_lse: bool = False,
     cross: bool | None = None,
     bottom_right: bool = False,
+    grouped: bool = True,
     ordinal: int | None = None,
     shards: int = 1,
     refused: str = "",
@@ -45,6 +46,8 @@ def dispatch(
         mask: broadcasts to [B, H, Sq, Skv]; bool or additive.
         dropout: probability.
         causal: from the top left, as torch does; with `bottom_right` as the kernels do.
+        grouped: whether a number of heads of q may share each head of k and v, in order; without
+            it `native` decides about unlike numbers of heads.
         scale: 1/sqrt(D) by default.
         return_lse: a pair of the output and the LSE, [B, H, Sq], float32, natural logarithm.
         cross: whether queries and keys are of different sequences; by default if their numbers
@@ -67,7 +70,14 @@ def dispatch(
     # Inside the operator torch's attention serves the rest, with its own alignment.
     bottom_right = bottom_right and not compiling
     reason = refused or refusal(
-        q, k, v, dropout=dropout, causal=causal, scale=scale, bottom_right=bottom_right
+        q,
+        k,
+        v,
+        dropout=dropout,
+        causal=causal,
+        scale=scale,
+        bottom_right=bottom_right,
+        grouped=grouped,
     )
     if compiling:
         if reason:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The attention processor of HunyuanVideo-1.5 in diffusers, with a mask of keys alone.
 
-The processor of diffusers makes a mask of all pairs of tokens anew in every block: gigabytes at full
-length, and to read how many keys it leaves, every block waits for the device. This one passes on the
-mask [B, 1, 1, N] that it is made of, the same object to all blocks of a forward pass. Rows of padded
-queries differ, which nobody reads. Imports diffusers.
+The processor of diffusers makes a mask of all pairs of tokens anew in every block, gigabytes at full
+length. This one passes on the mask [B, 1, 1, N] that it is made of. Rows of padded queries differ,
+which nobody reads. Imports diffusers.
 """
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -25,8 +23,8 @@ _TEXT = (("add_q_proj", "norm_added_q"), ("add_k_proj", "norm_added_k"), ("add_v
 class KeyMaskProcessor:
     """Stands in for a processor, whose settings it shares."""
 
-    def __init__(self, original: Any, masks: KeyMasks) -> None:
-        self.original, self._masks = original, masks
+    def __init__(self, original: Any) -> None:
+        self.original = original
 
     @property
     def _attention_backend(self) -> Any:
@@ -75,7 +73,7 @@ class KeyMaskProcessor:
             q,
             k,
             v,
-            attn_mask=self._masks.of(attention_mask, q.shape[1]),
+            attn_mask=_key_mask(attention_mask, q.shape[1]),
             backend=self._attention_backend,
             parallel_config=None,
         )
@@ -90,29 +88,13 @@ class KeyMaskProcessor:
         return hidden, encoded
 
 
-class KeyMasks:
-    """The mask [B, 1, 1, N] made of a mask of text tokens: one object as long as that one lives."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Any, int, int, Any] | None = None
-
-    def of(self, text: Any, tokens: int) -> Any:
-        if torch.compiler.is_compiling() or text.is_inference():
-            return _key_mask(text, tokens)
-        last = self._last
-        if last is not None and last[0]() is text and last[1:3] == (text._version, tokens):
-            return last[3]
-        mask = _key_mask(text, tokens)
-        self._last = weakref.ref(text), text._version, tokens, mask
-        return mask
-
-
 def outer_product(mask: Any) -> Any:
     """The mask of pairs of tokens that diffusers makes of one of keys."""
     return mask & mask.transpose(-1, -2)
 
 
 def _key_mask(text: Any, tokens: int) -> Any:
+    """The mask of all tokens of a mask of the text behind the video."""
     return pad(text, (tokens - text.shape[1], 0), value=True).bool()[:, None, None]
 
 

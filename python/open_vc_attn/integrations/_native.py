@@ -44,6 +44,8 @@ def _with_lse(
 ) -> tuple[Any, Any]:
     """Attention and LSE of [B, H, S, D] through the kernels that have it."""
     aten = torch.ops.aten
+    if q.shape[1] != k.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     if mask is None and not dropout:
         if q.device.type == "cuda" and q.dtype != torch.float32:
             out, lse, *_ = aten._scaled_dot_product_flash_attention(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import _attention
-from .._arrays import HEAD_DIM
+from .._arrays import LARGEST_HEAD_DIM
 from ._native import sdpa
 from ._table import device_refusal
 
@@ -53,7 +53,9 @@ def _smoke(kind: str, index: int) -> None:
     device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
     generator = torch.Generator().manual_seed(0)
     q, k, v = (
-        torch.randn(1, _SMOKE_TOKENS, 1, HEAD_DIM, generator=generator).to(device, torch.bfloat16)
+        torch.randn(1, _SMOKE_TOKENS, 1, LARGEST_HEAD_DIM, generator=generator).to(
+            device, torch.bfloat16
+        )
         for _ in range(3)
     )
     with torch.no_grad():

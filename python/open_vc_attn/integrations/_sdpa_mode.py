@@ -91,6 +91,7 @@ class SwitchMode(CountingMode):
             dropout=dropout_p,
             causal=is_causal,
             scale=scale,
+            grouped=enable_gqa,
             ordinal=number,
         ).transpose(1, 2)
         return out.squeeze(0) if without_batch else out

@@ -1,25 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A call that the kernels take meets the switch: policy, masks, count. Never traced.
-
-Imports torch.
-"""
+"""A call that the kernels take meets the switch: policy, masks, count. Never traced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
-
 from .. import _attention
 from .._switch import Layer, Switch
-from ._masks import key_padding, valid_keys
+from ._masks import key_padding
 
 Native = Callable[[], Any]
 
 
 class Call(NamedTuple):
-    """The operands, [B, S, H, 128], and arguments of a call."""
+    """The operands, [B, S, H, D], and arguments of a call."""
 
     q: Any
     k: Any
@@ -43,16 +38,16 @@ def serve(layer: Layer, call: Call, native: Native) -> Any:
     reason = _reason_of_policy(switch, layer, call)
     if reason:
         return without_fp8(layer, call, reason, native, may_fail=False)
-    padding = None
+    key_mask = None
     if call.mask is not None:
-        padding, reason = _padding(switch, layer, call)
+        key_mask, reason = _key_mask(switch, layer, call)
         if reason:
             return without_fp8(layer, call, reason, native)
     count(layer, call, "")
     options = _call_options(switch, layer, call)
-    if padding is None:
-        return _attention.attention(call.q, call.k, call.v, causal=call.causal, **options)
-    return _without_masked_keys(call, valid_keys(call.mask, padding), options)
+    return _attention.attention(
+        call.q, call.k, call.v, causal=call.causal, key_mask=key_mask, **options
+    )
 
 
 def without_fp8(
@@ -125,21 +120,18 @@ def _ordinal(layer: Layer, call: Call) -> int | None:
     return layer.ordinal if call.ordinal is None else call.ordinal
 
 
-def _padding(switch: Switch, layer: Layer, call: Call) -> tuple[Any, str]:
-    """The keys that a mask leaves, [B or 1, Skv], None for all; or why FP8 cannot serve it."""
+def _key_mask(switch: Switch, layer: Layer, call: Call) -> tuple[Any, str]:
+    """The keys that a mask leaves, [B or 1, Skv]; or why FP8 cannot serve it."""
     if switch.options.masks == "refuse":
         return None, "mask"
     if call.causal:
         return None, "mask beside causal"
-    padding = key_padding(call.mask, call.q.shape[0], call.k.shape[1], layer.first_row_decides)
-    if padding is None:
+    if call.mask.device != call.q.device:
+        return None, f"mask on {call.mask.device}"
+    key_mask = key_padding(call.mask, call.q.shape[0], call.k.shape[1], layer.first_row_decides)
+    if key_mask is None:
         return None, "mask that differs between queries or heads, or is not bool"
-    if call.mask.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None, "mask in a CUDA graph"
-    lengths = [keys.length for keys in valid_keys(call.mask, padding)]
-    if 0 in lengths:
-        return None, "mask that hides all keys"
-    return (None if min(lengths) == call.k.shape[1] else padding), ""
+    return key_mask, ""
 
 
 def _call_options(switch: Switch, layer: Layer, call: Call) -> dict[str, Any]:
@@ -154,24 +146,3 @@ def _call_options(switch: Switch, layer: Layer, call: Call) -> dict[str, Any]:
     step = switch.current_step()
     noise = None if step is None else step.noise
     return {**found, "recipe": options.recipe.at(_ordinal(layer, call), noise)}
-
-
-def _without_masked_keys(call: Call, keys: list[Any], options: dict[str, Any]) -> Any:
-    """Attention over the valid keys of each item: one call for all that have the same."""
-    batch = call.q.shape[0]
-    if len(keys) == 1 and (batch == 1 or keys[0].where is None):
-        # The same keys for all items.
-        k, v = (keys[0].of(x) for x in (call.k, call.v))
-        return _attention.attention(call.q, k, v, **options)
-    parts = []
-    for item in range(batch):
-        valid = keys[item % len(keys)]
-        one = slice(item, item + 1)
-        parts.append(
-            _attention.attention(
-                call.q[one], valid.of(call.k[one]), valid.of(call.v[one]), **options
-            )
-        )
-    if call.return_lse:
-        return tuple([torch.cat(x) for x in zip(*parts, strict=True)])
-    return torch.cat(parts)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._arrays import HEAD_DIM
+from .._arrays import LARGEST_HEAD_DIM, is_head_dim
 from .._native_options import call_options
 from .._options import is_softmax_scale
 from .._torch_state import unusual_kind
@@ -19,8 +19,8 @@ from .._torch_support import support_by_shape
 
 _RANK = 4  # [B, S, H, D]
 _TYPES = (torch.bfloat16, torch.float16)
-_ONE_TOKEN = (1, 1, HEAD_DIM)
-_PACKED = (HEAD_DIM, HEAD_DIM, 1)
+_ONE_TOKEN = (1, 1, LARGEST_HEAD_DIM)
+_PACKED = (LARGEST_HEAD_DIM, LARGEST_HEAD_DIM, 1)
 
 
 def refusal(
@@ -32,10 +32,12 @@ def refusal(
     causal: bool = False,
     scale: float | None = None,
     bottom_right: bool = False,
+    grouped: bool = True,
 ) -> str:
     """Why FP8 attention does not serve a call of [B, S, H, D], masks aside; empty if it does.
 
     `bottom_right`: the caller aligns a causal mask with the last query and key, as the kernels do.
+    `grouped`: heads of queries may share those of keys, in order.
     """
     if dropout > 0:
         return "dropout"
@@ -43,7 +45,7 @@ def refusal(
         return "a gradient is wanted"
     return (
         _kind_refusal(q, k, v)
-        or _shape_refusal(q, k, v)
+        or _shape_refusal(q, k, v, grouped)
         or _option_refusal(q, k, causal, scale, bottom_right)
         or _strides_refusal(q, k, v)
         or device_refusal(q.device.type, q.device.index or 0)
@@ -65,16 +67,21 @@ def _kind_refusal(q: Any, k: Any, v: Any) -> str:
     return ""
 
 
-def _shape_refusal(q: Any, k: Any, v: Any) -> str:
+def _shape_refusal(q: Any, k: Any, v: Any, grouped: bool) -> str:
     if not q.dim() == k.dim() == v.dim() == _RANK:
         return f"{q.dim()} axes"
-    if q.shape[-1] != HEAD_DIM or k.shape[-1] != HEAD_DIM or v.shape[-1] != HEAD_DIM:
+    if not is_head_dim(q.shape[-1]):
         return f"head size {q.shape[-1]}"
-    if q.shape[2] != k.shape[2] or k.shape[2] != v.shape[2]:
-        return f"{k.shape[2]} heads of keys for {q.shape[2]} of queries"
+    if k.shape[-1] != q.shape[-1] or v.shape[-1] != q.shape[-1]:
+        return f"head sizes {q.shape[-1]}, {k.shape[-1]}, {v.shape[-1]}"
+    if not (q.numel() and k.numel()):
+        return "no elements"
+    heads, of_keys = q.shape[2], k.shape[2]
+    if of_keys != v.shape[2] or (heads % of_keys if grouped else heads != of_keys):
+        return f"{of_keys} heads of keys for {heads} of queries"
     if not q.shape[0] == k.shape[0] == v.shape[0] or k.shape[1] != v.shape[1]:
         return "shapes that differ"
-    return "" if q.numel() and k.numel() else "no elements"
+    return ""
 
 
 def _option_refusal(q: Any, k: Any, causal: bool, scale: float | None, bottom_right: bool) -> str:

@@ -18,7 +18,7 @@ import sys
 import weakref
 from typing import Any
 
-from .._arrays import HEAD_DIM
+from .._arrays import HEAD_DIMS, is_head_dim
 from .._switch import Switch
 from ._framework import Framework
 
@@ -129,8 +129,8 @@ def _require_head_size(root: Any) -> None:
         if "attention" in type(module).__name__.lower():
             sizes |= {getattr(module, name, None) for name in ("head_dim", "dim_head")}
     sizes = {size for size in sizes if isinstance(size, int)}
-    if sizes and HEAD_DIM not in sizes:
+    if sizes and not any(is_head_dim(size) for size in sizes):
         raise ValueError(
             f"target: {type(root).__name__} has heads of {', '.join(map(str, sorted(sizes)))} "
-            f"channels; expected {HEAD_DIM}. This model cannot be computed in FP8."
+            f"channels; expected {HEAD_DIMS}. This model cannot be computed in FP8."
         )

@@ -56,7 +56,7 @@ class OpenVCAttention:
     FUNCTION = "switch_on"
     CATEGORY = _CATEGORY
     DESCRIPTION = (
-        "FP8 attention for long sequences of heads with 128 channels. All other attention is what "
+        "FP8 attention for long sequences of heads with up to 128 channels. All other attention is what "
         "it was: that of a node before this one, or ComfyUI's own. A node behind this one that "
         "chooses an attention function replaces it."
     )

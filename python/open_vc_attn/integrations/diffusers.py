@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .._arrays import HEAD_DIM
+from .._arrays import HEAD_DIMS, is_head_dim
 from .._policy import Step
 from .._switch import Switch
 from ._enum import add_member
@@ -130,13 +130,17 @@ def _head_sizes(model: Any) -> set[Any]:
 def _with_our_head_size(models: dict[str, Any]) -> dict[str, Any]:
     """The models that can be computed in FP8."""
     sizes = {name: _head_sizes(model) for name, model in models.items()}
-    found = {name: models[name] for name in models if not sizes[name] or HEAD_DIM in sizes[name]}
+    found = {
+        name: models[name]
+        for name in models
+        if not sizes[name] or any(is_head_dim(size) for size in sizes[name])
+    }
     if found:
         return found
     all_sizes = {str(size) for name in models for size in sizes[name]}
     raise ValueError(
-        f"target: heads of {', '.join(sorted(all_sizes))} channels; expected {HEAD_DIM}. This "
-        "model cannot be computed in FP8."
+        f"target: heads of {', '.join(sorted(all_sizes))} channels; expected {HEAD_DIMS}. "
+        "This model cannot be computed in FP8."
     )
 
 
@@ -171,9 +175,7 @@ def _switch_model(name: str, model: Any, switch: Switch) -> None:
 
 def _pass_key_masks_on(modules: list[tuple[str, Any]], switch: Switch) -> None:
     """Puts our processor in the place of the one that makes masks of pairs of tokens."""
-    from ._hunyuan_video15 import KeyMaskProcessor, KeyMasks
-
-    masks = KeyMasks()
+    from ._hunyuan_video15 import KeyMaskProcessor
 
     def restore(module: Any, ours: Any) -> None:
         if module.processor is ours:
@@ -181,7 +183,7 @@ def _pass_key_masks_on(modules: list[tuple[str, Any]], switch: Switch) -> None:
 
     for _, module in modules:
         if type(module.processor).__name__ == _OUTER_PRODUCT_PROCESSOR:
-            module.processor = ours = KeyMaskProcessor(module.processor, masks)
+            module.processor = ours = KeyMaskProcessor(module.processor)
             switch.on_disable(functools.partial(restore, module, ours))
 
 

@@ -2,7 +2,7 @@
 """The official LTX-2 code (ltx-core): its models.
 
 Attention modules there have their attention function as an attribute. enable() replaces it in those
-with heads of 128 channels, which is the video; audio has 64.
+with heads of a size that the kernels compute: 128 channels in the video, 64 in the audio.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .._arrays import HEAD_DIM
+from .._arrays import HEAD_DIMS, is_head_dim
 from .._switch import Switch
 from ._framework import Framework
 
@@ -43,15 +43,15 @@ def attach(target: Any, switch: Switch) -> None:
 
     modules = list(_attention_modules(target))
     sizes = {module.dim_head for _, module in modules}
-    if HEAD_DIM not in sizes:
+    if not any(map(is_head_dim, sizes)):
         raise ValueError(
             f"target: {type(target).__name__} has heads of {', '.join(map(str, sorted(sizes)))} "
-            f"channels; expected {HEAD_DIM}. This model cannot be computed in FP8."
+            f"channels; expected {HEAD_DIMS}. This model cannot be computed in FP8."
         )
     require_device(device_of(target))
     replace_switch(target)
     for name, module in modules:
-        if module.dim_head == HEAD_DIM:
+        if is_head_dim(module.dim_head):
             layer = add_module(switch, module, plain_name(name))
             layer.previous = {x: getattr(module, x) for x in _FUNCTIONS if hasattr(module, x)}
             layer.native = functools.partial(_native, layer.previous)

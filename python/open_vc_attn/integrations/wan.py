@@ -155,7 +155,7 @@ def _function(original: Any) -> Any:
             k.to(values.dtype),
             values,
             native=native,
-            mask=None if k_lens is None else _mask(k_lens, k.shape[1]),
+            mask=None if k_lens is None else _mask(k_lens, k),
             dropout=dropout_p,
             causal=causal,
             scale=softmax_scale,
@@ -166,12 +166,12 @@ def _function(original: Any) -> Any:
     return flash_attention
 
 
-def _mask(lengths: Any, keys: int) -> Any:
-    """The first keys of each item as a mask [B, 1, 1, Skv], where the lengths are: mostly on the
-    CPU, so that nobody waits for a device."""
+def _mask(lengths: Any, k: Any) -> Any:
+    """The first keys of each item as a mask [B, 1, 1, Skv], without waiting for a device."""
     import torch
 
-    return (torch.arange(keys, device=lengths.device) < lengths[:, None])[:, None, None, :]
+    lengths = lengths.to(k.device, non_blocking=True)
+    return (torch.arange(k.shape[1], device=k.device) < lengths[:, None])[:, None, None, :]
 
 
 def _native(
@@ -193,7 +193,7 @@ def _native(
         q,
         k,
         v,
-        mask=None if mask is None else mask.to(q.device),
+        mask=mask,
         dropout=dropout,
         causal=causal,
         scale=scale,

@@ -84,6 +84,5 @@ def _mask(indices: Any, key: Any) -> Any:
     batch, keys = key.shape[0], key.shape[2]
     import torch
 
-    mask = key.new_zeros(batch * keys, dtype=torch.bool)
-    mask[indices] = True
+    mask = key.new_zeros(batch * keys, dtype=torch.bool).index_fill_(0, indices, True)
     return mask.view(batch, 1, 1, keys)

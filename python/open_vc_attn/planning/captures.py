@@ -92,7 +92,7 @@ def survey(
     """
     if not paths:
         raise ValueError("--input: none; expected captures. Name files or their folder.")
-    models, heads_of, dims = _Same("model", "--model NAME"), _Same("heads", "--heads N"), {}
+    models, heads_of, channels = _Same("model"), _Same("heads"), _Same("channels of a head")
     sources: dict[Place, list[Source]] = {}
     for path in paths:
         capture = load_capture(path)
@@ -100,20 +100,20 @@ def survey(
         heads_of.add(path, _heads(path, capture, heads))
         _require_usable(path, capture)
         place = Place(_layer(path, capture.metadata), _noise(path, capture.metadata, noise_of_step))
-        dims[capture.q.shape[-1]] = path
+        channels.add(path, int(capture.q.shape[-1]))
         *_, queries, captured, _ = capture.q.shape
         source = Source(path, place, queries, capture.k.shape[-3], captured)
         sources.setdefault(place, []).append(source)
     _require_alike(sources)
     ordered = {place: sources[place] for place in sorted(sources, key=_order)}
-    return Captures(models.value, heads_of.value, next(iter(dims)), ordered)
+    return Captures(models.value, heads_of.value, channels.value, ordered)
 
 
 class _Same:
     """A value that all captures must agree on."""
 
-    def __init__(self, name: str, option: str) -> None:
-        self._name, self._option = name, option
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.value: Any = None
         self._path: Path | None = None
 
