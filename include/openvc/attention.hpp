@@ -25,10 +25,10 @@
 //
 // With OPEN_VC_ATTN_CHECK=1 in the environment (read by the first call) every FP8 call looks for
 // NaN and infinity in Q, K, V and the output and throws an Error that names the first such tensor
-// and element. Without it, a non-finite element makes its own (batch, head) of the output
-// non-finite and nothing else. On CUDA tensors such a call waits for the device, and throws an
-// Error while its stream is being captured into a graph.
-// What a shared library shows: the build hides everything else.
+// and element (in Q and the output alone, where CUDA tensors come with a selection of keys).
+// Without it, a non-finite element makes its own (batch, head) of the output non-finite and nothing
+// else. On CUDA tensors such a call waits for the device, and throws an Error while its stream is
+// being captured into a graph. What a shared library shows: the build hides everything else.
 #pragma GCC visibility push(default)
 namespace openvc {
 
