@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "openvc/status.hpp"
 
@@ -17,5 +18,15 @@ struct Refusal {
 
 /// Empty if nothing is wrong.
 using MaybeRefusal = std::optional<Refusal>;
+
+inline Refusal invalid_value(std::string message) {
+  return {ErrorCode::invalid_value, std::move(message)};
+}
+inline Refusal invalid_type(std::string message) {
+  return {ErrorCode::invalid_type, std::move(message)};
+}
+inline Refusal unsupported(std::string message) {
+  return {ErrorCode::unsupported, std::move(message)};
+}
 
 }  // namespace openvc::api
