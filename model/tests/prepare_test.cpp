@@ -106,21 +106,19 @@ TEST(ModelPrepare, SomeHeadsOnAxes) {
 }
 
 TEST(ModelPrepare, HeadSizesAndGroups) {
-  for (const int head_dim : {8, 64, 80, 120}) {
-    PrepareCase c = small_case(70);
+  for (const int head_dim : {8, 64, 80}) {
+    PrepareCase c = small_case(40);
     c.head_dim = head_dim;
-    c.heads = 4;
+    c.heads = 2;
     c.heads_per_group = 2;
     c.with_log_sum_exp = true;
     c.layout = head_dim == 80 ? Layout::odd_pitch : Layout::contiguous;
     expect_equal(c, 1);
-    c.type = ElementType::float32;
+    c.type = head_dim == 64 ? ElementType::float32 : ElementType::float16;
     c.numerics.rotation = Choice::always;
     c.heads = 1;
     c.heads_per_group = 1;
     expect_equal(c, 2);
-    c.type = ElementType::float16;
-    expect_equal(c, 3);
   }
 }
 

@@ -165,13 +165,21 @@ TEST(ModelSelectedKeys, Masks) {
 
 TEST(ModelSelectedKeys, OnAxes) {
   PrepareCase c = small_case();
-  c.batch = 2;
-  c.keys = 4600;
   c.family = Family::outliers;
   c.numerics.rotation = Choice::always;
+  expect_preparation_without_others(c, {.lengths = {257, 0, 400}, .keys = c.keys});
+  c.batch = 1;
+  expect_preparation_without_others(c, random_selection(c, 0.7));
+}
+
+TEST(ModelSelectedKeys, ValuesOnAxes) {
+  PrepareCase c = small_case();
+  c.batch = 1;
+  c.keys = 4300;
+  c.family = Family::outliers;
+  c.numerics.max_extra_steps = 0;
   c.numerics.value_axes = Choice::always;
-  expect_preparation_without_others(c, random_selection(c, 0.93));
-  expect_preparation_without_others(c, {.lengths = {0, 4200}, .keys = c.keys});
+  expect_preparation_without_others(c, random_selection(c, 0.97));
 }
 
 }  // namespace

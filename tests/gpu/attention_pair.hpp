@@ -3,10 +3,13 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +39,14 @@ struct AttentionCase {
   float softmax_scale = 0.08838834764831845f;  // 1 / sqrt(128)
   ElementType type = ElementType::bfloat16;    // of the inputs and the output
   bool with_log_sum_exp = true;
+  std::optional<std::int32_t> selected_keys{};  // so many leading ones of every sequence take part
+
+  /// The problem without the keys that do not take part.
+  [[nodiscard]] schedule::Problem seen() const {
+    schedule::Problem p = problem;
+    p.keys = selected_keys.value_or(static_cast<std::int32_t>(p.keys));
+    return p;
+  }
 
   [[nodiscard]] std::string describe() const {
     const schedule::Problem& p = problem;
@@ -45,7 +56,8 @@ struct AttentionCase {
            (p.key_order == KeyOrder::descending ? " descending" : "") + " repair " +
            std::to_string(p.repair_rows) + " steps " + std::to_string(numerics.max_extra_steps) +
            " target " + std::to_string(numerics.score_error_target) + " scale " +
-           std::to_string(softmax_scale);
+           std::to_string(softmax_scale) + " D " + std::to_string(p.head_dim) + " selected " +
+           std::to_string(selected_keys.value_or(-1));
   }
 };
 
@@ -100,12 +112,20 @@ class HostPrepared {
     request.softmax_scale = c.softmax_scale;
     request.numerics = c.numerics;
     request.with_log_sum_exp = c.with_log_sum_exp;
+    const std::int32_t selected = c.selected_keys.value_or(0);
+    if (c.selected_keys) request.selection.lengths = &selected;  // makes room for the bounds
     constexpr std::size_t kAlignment = schedule::kSectionAlignment;
     storage_.assign(schedule::prepared_layout(request).bytes + kAlignment, std::byte{kUnwritten});
     const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
     std::byte* block = storage_.data() + (kAlignment - address % kAlignment) % kAlignment;
     plans_ = numerics::summaries(cpu::prepare(request, block, *cpu::shared_pool(0)));
     view_ = schedule::prepared_view(request, block);
+    if (!c.selected_keys) return;
+    const schedule::SequenceBounds bounds{static_cast<std::int32_t>(c.problem.queries), selected};
+    for (std::int64_t b = 0; b < c.problem.batch; ++b) {
+      std::memcpy(block + view_.layout.bounds + static_cast<std::size_t>(b) * sizeof(bounds),
+                  &bounds, sizeof(bounds));
+    }
   }
   HostPrepared(const HostPrepared&) = delete;
   HostPrepared& operator=(const HostPrepared&) = delete;
@@ -252,12 +272,20 @@ class DeviceOutput {
   MutableTensorView view_;
 };
 
+/// The CPU takes the number of keys from the problem: with a selection, the same in all sequences.
 inline AttentionResult run_on_cpu(const HostPrepared& prepared, ElementType type) {
-  const schedule::Problem& p = prepared.view().problem;
+  schedule::PreparedView view = prepared.view();
+  view.problem = schedule::problem_of_head(view.problem, view.bounds(), 0);
+  const schedule::Problem& p = view.problem;
   study::OwnedTensor out(type, {p.batch, p.queries, p.heads, p.head_dim});
   AttentionResult result;
   result.log_sum_exp.resize(static_cast<std::size_t>(p.batch_heads() * p.queries));
-  cpu::attention_prepared(prepared.view(), out.mutable_view(), result.log_sum_exp.data(),
+  if (p.keys == 0) {
+    result.output.resize(out.bytes.size() / element_size(type));
+    std::ranges::fill(result.log_sum_exp, -std::numeric_limits<float>::infinity());
+    return result;
+  }
+  cpu::attention_prepared(view, out.mutable_view(), result.log_sum_exp.data(),
                           *cpu::shared_pool(0));
   const auto elements = static_cast<std::int64_t>(out.bytes.size() / element_size(type));
   result.output.reserve(static_cast<std::size_t>(elements));

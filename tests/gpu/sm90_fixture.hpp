@@ -39,7 +39,7 @@ class Sm90Test : public testing::Test {
     run_on_device(device.view(), out);
     EXPECT_EQ(out.fault(true), "");
     EXPECT_TRUE(device.guards_untouched());
-    EXPECT_EQ(disagreement(c.problem, out.read(), run_on_cpu(host, c.type), bounds), "");
+    EXPECT_EQ(disagreement(c.seen(), out.read(), run_on_cpu(host, c.type), bounds), "");
   }
 
   static void expect_agreement(const AttentionCase& c, const Bounds& bounds = {}) {

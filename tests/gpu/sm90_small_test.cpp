@@ -107,6 +107,27 @@ TEST_F(Sm90Small, SmallScoresFlipNoCodes) {
   expect_agreement(c, {.flipped = 0.0});
 }
 
+TEST_F(Sm90Small, HeadSizes) {
+  for (const int head_dim : {8, 64, 80}) {
+    AttentionCase c = make_case(1, 2, 70, 200);
+    c.problem.head_dim = head_dim;
+    study::Tensors tensors = make_tensors(c);
+    for (study::OwnedTensor* tensor : {&tensors.q, &tensors.k, &tensors.v}) {
+      tensor->shape[kChannel] = head_dim;  // the elements in another shape
+    }
+    expect_agreement(c, tensors);
+  }
+}
+
+/// Whole blocks of keys, so that the others, which were prepared, are behind those that are read.
+TEST_F(Sm90Small, SelectedKeys) {
+  for (const std::int32_t keys : {0, 128, 384}) {
+    AttentionCase c = make_case(2, 1, 140, 500);
+    c.selected_keys = keys;
+    expect_agreement(c);
+  }
+}
+
 TEST_F(Sm90Small, NanOfAValueStaysInItsHead) {
   const AttentionCase c = make_case(1, 2, 100, 200);
   study::Tensors tensors = make_tensors(c);

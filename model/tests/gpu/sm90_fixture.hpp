@@ -58,8 +58,7 @@ class Sm90Test : public testing::Test {
                                const Bounds& bounds = {}) {
     SCOPED_TRACE(c.describe());
     const HostPrepared host(c, tensors);
-    EXPECT_EQ(disagreement(c.problem, device_result(c, host), run_on_cpu(host, c.type), bounds),
-              "");
+    EXPECT_EQ(disagreement(c.seen(), device_result(c, host), run_on_cpu(host, c.type), bounds), "");
   }
 
   static void expect_agreement(const AttentionCase& c, const Bounds& bounds = {}) {
