@@ -72,6 +72,13 @@ void expect_same_head(const Prepared& found, const Prepared& alone, std::int64_t
                     static_cast<std::size_t>(a.queries) * sizeof(float), "shifts");
 }
 
+/// Of a head without keys: what multiplies sums of nothing.
+void expect_no_scales(const Prepared& prepared, std::int64_t bh) {
+  float scales[numerics::kHeadDim];
+  std::memcpy(scales, prepared.block.data() + prepared.layout.value_scales_at(bh), sizeof(scales));
+  for (const float scale : scales) ASSERT_EQ(scale, 0.0f);
+}
+
 void expect_preparation_without_others(const PrepareCase& c, const Selection& selection) {
   SCOPED_TRACE(c.describe());
   CaseTensors tensors(c);
@@ -106,7 +113,10 @@ void expect_preparation_without_others(const PrepareCase& c, const Selection& se
         sizeof(bounds));
     EXPECT_EQ(bounds.keys, static_cast<std::int32_t>(keys.size()));
     EXPECT_EQ(bounds.queries, c.queries);
-    if (keys.empty()) continue;
+    if (keys.empty()) {
+      for (std::int64_t h = 0; h < c.heads; ++h) expect_no_scales(found, b * c.heads + h);
+      continue;
+    }
     PrepareCase one = c;
     one.batch = 1;
     one.keys = static_cast<std::int64_t>(keys.size());
@@ -148,8 +158,20 @@ PrepareCase small_case() {
 }
 
 TEST(ModelSelectedKeys, Lengths) {
-  const PrepareCase c = small_case();
+  PrepareCase c = small_case();
   expect_preparation_without_others(c, {.lengths = {257, 0, 400}, .keys = c.keys});
+  c.numerics.value_scale = ValueScale::per_head;
+  expect_preparation_without_others(c, {.lengths = {257, 0, 400}, .keys = c.keys});
+}
+
+TEST(ModelSelectedKeys, TooFewKeysForAxes) {
+  PrepareCase c = small_case();
+  c.batch = 1;
+  c.keys = 4300;
+  c.family = Family::outliers;
+  c.numerics.max_extra_steps = 0;
+  c.numerics.value_axes = Choice::always;
+  expect_preparation_without_others(c, {.lengths = {4000}, .keys = c.keys});
 }
 
 TEST(ModelSelectedKeys, Masks) {

@@ -83,9 +83,12 @@ auto translating_bad_alloc(const Work& work, const Needed& needed) {
   }
 }
 
+/// Who looks for elements that are not finite, if anybody wants to know.
+enum class FiniteCheck { here, by_caller };
+
 /// The inputs of attention_prepared(), `outlives_call` if the caller gets them.
 Prepared prepare_validated(schedule::PrepareRequest request, const Execution& execution,
-                           bool outlives_call) {
+                           bool outlives_call, FiniteCheck check = FiniteCheck::here) {
   const api::BackendChoice choice = api::choose_backend(request, api::backends());
   if (choice.backend == nullptr) api::require(choice.refusal);
   request.format = choice.backend->format;
@@ -95,7 +98,7 @@ Prepared prepare_validated(schedule::PrepareRequest request, const Execution& ex
   };
   const cpu::InterruptScope interrupts(execution.check_interrupt);
   const auto work = [&] {
-    if (api::finite_check_enabled()) {
+    if (check == FiniteCheck::here && api::finite_check_enabled()) {
       const NamedTensor inputs[] = {{"q", request.q}, {"k", request.k}, {"v", request.v}};
       // Keys that do not take part may hold anything; which they are, only the device knows.
       const std::size_t checked = request.selection.any() ? 1 : std::size(inputs);
@@ -117,12 +120,12 @@ std::int64_t log_sum_exp_values(const schedule::Problem& problem) {
 }
 
 void run_validated(const Prepared::Impl& prepared, const MutableTensorView& out, float* log_sum_exp,
-                   const Execution& execution) {
+                   const Execution& execution, FiniteCheck check = FiniteCheck::here) {
   api::record_dispatch(prepared);
   const cpu::InterruptScope interrupts(execution.check_interrupt);
   const auto work = [&] {
     prepared.backend->run(prepared, out, log_sum_exp, execution);
-    if (!api::finite_check_enabled()) return;
+    if (check != FiniteCheck::here || !api::finite_check_enabled()) return;
     const TensorView written = out.view();
     const NamedTensor outputs[] = {{"out", written}};
     api::check_finite(*prepared.backend, outputs, execution);
@@ -132,9 +135,20 @@ void run_validated(const Prepared::Impl& prepared, const MutableTensorView& out,
 
 /// prepare() and attention_prepared() of a validated call.
 void attend_validated(const schedule::PrepareRequest& request, const MutableTensorView& out,
-                      float* log_sum_exp, const Execution& execution) {
-  const Prepared prepared = prepare_validated(request, execution, false);
-  run_validated(prepared.impl(), out, log_sum_exp, execution);
+                      float* log_sum_exp, const Execution& execution,
+                      FiniteCheck check = FiniteCheck::here) {
+  const Prepared prepared = prepare_validated(request, execution, false, check);
+  run_validated(prepared.impl(), out, log_sum_exp, execution, check);
+}
+
+/// Looks at one sequence of a call whose selected keys are copies.
+void check_selected(const TensorView& q, const TensorView& k, const TensorView& v,
+                    const api::TensorPart& part, const Execution& execution) {
+  if (!api::finite_check_enabled()) return;
+  const NamedTensor queries[] = {{"q", q}};
+  const NamedTensor keys[] = {{"k", k}, {"v", v}};
+  api::check_finite(api::kCpuBackend, queries, execution, {.batch = part.batch});
+  api::check_finite(api::kCpuBackend, keys, execution, part);
 }
 
 /// The same over a selection of keys on the CPU.
@@ -151,12 +165,18 @@ void attend_selected(const TensorView& q, const TensorView& k, const TensorView&
       if (keys.empty()) return api::write_no_keys(api::sequence(out, b), logs, values);
       const api::SelectedTokens selected_k(api::sequence(k, b), keys);
       const api::SelectedTokens selected_v(api::sequence(v, b), keys);
+      check_selected(api::sequence(q, b), selected_k.view(), selected_v.view(),
+                     {.batch = b, .tokens = keys}, execution);
       attend_validated(make_request(api::sequence(q, b), selected_k.view(), selected_v.view(), 0.0,
                                     all_keys, log_sum_exp != nullptr),
-                       api::sequence(out, b), logs, execution);
+                       api::sequence(out, b), logs, execution, FiniteCheck::by_caller);
     };
     translating_bad_alloc(work, [] { return "copies of the selected keys and values"s; });
   }
+  if (!api::finite_check_enabled()) return;
+  const TensorView written = out.view();
+  const NamedTensor outputs[] = {{"out", written}};
+  api::check_finite(api::kCpuBackend, outputs, execution);
 }
 
 }  // namespace
@@ -227,6 +247,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
   const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
   require(api::validate_no_overlap(out, log_sum_exp,
                                    q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence], inputs));
+  require(api::validate_selection_apart(options.keys, out, k));
   require(api::validate_execution(execution));
   if (options.keys.any() && q.device.type == DeviceType::cpu) {
     return attend_selected(q, k, v, out, log_sum_exp, options, execution);

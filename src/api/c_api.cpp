@@ -10,6 +10,7 @@
 #include <string>
 
 #include "api/c_convert.hpp"
+#include "api/validate.hpp"
 #include "openvc/attention.hpp"
 #include "openvc/info.hpp"
 #include "openvc/openvc.h"
@@ -27,10 +28,12 @@ using openvc::Error;
 using openvc::ErrorCode;
 using openvc::api::CallOptions;
 using openvc::api::refuse;
+using openvc::api::require;
 using openvc::api::to_bool;
 using openvc::api::to_input;
 using openvc::api::to_options;
 using openvc::api::to_view;
+using openvc::api::validate_no_selection;
 
 static_assert(OPENVC_INVALID_VALUE == static_cast<int>(ErrorCode::invalid_value));
 static_assert(OPENVC_INVALID_TYPE == static_cast<int>(ErrorCode::invalid_type));
@@ -158,8 +161,10 @@ openvc_status openvc_prepare_repair(const openvc_tensor* q, const openvc_tensor*
 openvc_status openvc_attention_prepared(const openvc_prepared* prepared, const openvc_tensor* out,
                                         float* log_sum_exp, const openvc_options* options) {
   return guarded([&] {
+    const CallOptions call = to_options(options);
+    require(validate_no_selection(call.attention.keys));
     openvc::attention_prepared(to_prepared(prepared), to_view("out", out), log_sum_exp,
-                               to_options(options).execution);
+                               call.execution);
   });
 }
 
@@ -170,6 +175,7 @@ openvc_status openvc_exact_attention(const openvc_tensor* q, const openvc_tensor
   return guarded([&] {
     if (rows == nullptr && row_count > 0) refuse("rows: pointer is null; expected row_count rows.");
     const CallOptions call = to_options(options);
+    require(validate_no_selection(call.attention.keys));
     openvc::exact_attention(to_input("q", q), to_input("k", k), to_input("v", v),
                             std::span<const std::int64_t>(rows, row_count), out, log_sum_exp,
                             call.attention.mask, call.attention.softmax_scale, call.execution);

@@ -41,7 +41,7 @@ bool finite_check_enabled() {
 }
 
 void check_finite(const Backend& backend, std::span<const NamedTensor> tensors,
-                  const Execution& execution) {
+                  const Execution& execution, const TensorPart& part) {
   if (backend.find_non_finite == nullptr) return;
   for (const NamedTensor& argument : tensors) {
     std::int64_t index = backend.find_non_finite(argument.tensor, execution);
@@ -51,6 +51,10 @@ void check_finite(const Backend& backend, std::span<const NamedTensor> tensors,
       const auto i = static_cast<std::size_t>(axis);
       place[i] = index % argument.tensor.shape[i];
       index /= argument.tensor.shape[i];
+    }
+    place[kBatch] += part.batch;
+    if (!part.tokens.empty()) {
+      place[kSequence] = part.tokens[static_cast<std::size_t>(place[kSequence])];
     }
     throw Error(ErrorCode::invalid_value,
                 std::string(argument.name) + ": element " + describe(place) +

@@ -316,4 +316,32 @@ MaybeRefusal validate_no_overlap(const MutableTensorView& out, const float* log_
   return {};
 }
 
+MaybeRefusal validate_selection_apart(const KeySelection& keys, const MutableTensorView& out,
+                                      const TensorView& k) {
+  const AddressRange written = addresses_of(out.view());
+  const auto range = [](const void* data, std::int64_t lowest, std::int64_t end) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    return AddressRange{address + static_cast<std::uintptr_t>(lowest),
+                        address + static_cast<std::uintptr_t>(end)};
+  };
+  const auto refusal = [](const char* name) {
+    return invalid_value(std::string("out: memory overlaps ") + name +
+                         "; expected memory of its own, inputs are never modified. Allocate a new "
+                         "tensor.");
+  };
+  const std::int64_t batch = k.shape[kBatch];
+  if (keys.lengths != nullptr &&
+      range(keys.lengths, 0, batch * std::int64_t{sizeof(*keys.lengths)}).overlaps(written)) {
+    return refusal("key_lengths");
+  }
+  if (keys.mask == nullptr) return {};
+  const std::int64_t reaches[] = {(batch - 1) * keys.mask_batch_stride,
+                                  (k.shape[kSequence] - 1) * keys.mask_key_stride};
+  std::int64_t lowest = 0;
+  std::int64_t highest = 0;
+  for (const std::int64_t reach : reaches) (reach < 0 ? lowest : highest) += reach;
+  if (range(keys.mask, lowest, highest + 1).overlaps(written)) return refusal("key_mask");
+  return {};
+}
+
 }  // namespace openvc::api

@@ -59,4 +59,8 @@ MaybeRefusal validate_no_overlap(const MutableTensorView& out, const float* log_
                                  std::int64_t log_sum_exp_values,
                                  std::span<const NamedTensor> inputs);
 
+/// `out` does not overlap what selects the keys of `k`.
+MaybeRefusal validate_selection_apart(const KeySelection& keys, const MutableTensorView& out,
+                                      const TensorView& k);
+
 }  // namespace openvc::api

@@ -79,8 +79,9 @@ static_assert([] {
 MaybeRefusal validate_no_selection(const KeySelection& keys) {
   if (!keys.any()) return {};
   return unsupported(std::string(selection_name(keys)) +
-                     ": passed to prepare(); expected all keys to take part in prepared inputs. "
-                     "Call attention() with it, or prepare k and v without the other keys.");
+                     ": selects keys; expected none, all of them take part in prepared inputs and "
+                     "exact attention. Call attention() with it, or pass k and v without the other "
+                     "keys.");
 }
 
 MaybeRefusal validate_mask(Mask mask) { return validate_enumerator("mask", mask); }

@@ -34,15 +34,17 @@ constexpr bool with_spare_residuals(const PrepareRequest& request) {
 /// Whether heads may have V coded on axes: wanted, in calls that are long enough for what it costs
 /// unless they insist, with all channels, and without V repair, which is another remedy for the
 /// same error.
-constexpr bool with_value_axes(const PrepareRequest& request) {
-  const Problem& problem = request.problem;
-  if (request.numerics.value_axes == Choice::never || problem.repair_rows != 0 ||
-      problem.head_dim < numerics::kHeadDim) {
+OPENVC_HD constexpr bool wants_value_axes(const NumericOptions& options, const Problem& problem) {
+  if (options.value_axes == Choice::never || problem.repair_rows != 0 ||
+      problem.head_dim < numerics::kHeadDim || problem.keys < numerics::kMinValueAxesKeys) {
     return false;
   }
-  return problem.keys >= numerics::kMinValueAxesKeys &&
-         (request.numerics.value_axes == Choice::always ||
-          numerics::earns_axes(problem.queries, problem.keys));
+  return options.value_axes == Choice::always ||
+         numerics::earns_axes(problem.queries, problem.keys);
+}
+
+constexpr bool with_value_axes(const PrepareRequest& request) {
+  return wants_value_axes(request.numerics, request.problem);
 }
 
 constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {

@@ -13,6 +13,7 @@
 #include "cuda/ptx/shared_memory.cuh"
 #include "numerics/plan_scores.hpp"
 #include "numerics/v_quantize.hpp"
+#include "schedule/prepare_request.hpp"
 #include "schedule/prepared_layout.hpp"
 
 // Between the passes: two thread blocks per head, one for Q and K and one for V, finish the
@@ -198,13 +199,16 @@ __device__ __forceinline__ numerics::ScorePlan decide_scores(const Arguments& a,
   sums.query_energy = shared.plan_sum(kQueryEnergy);
   sums.key_energy = shared.plan_sum(kKeyEnergy);
   sums.mean_squares = shared.mean_squares;
-  if (a.workspace_layout.with_axes) {
+  // The layout is made for all keys; the sequence may have too few for axes.
+  const TokenCounts counts(a, bh);
+  if (a.workspace_layout.with_axes &&
+      numerics::wants_axes(a.numerics, counts.queries, counts.keys)) {
     numerics::sum_mixed<numerics::kHeadDim>(a.axis_shares(bh), sums);
   } else {
     numerics::sum_mixed<numerics::kHeadDim>({}, sums);
   }
-  return numerics::decide_scores(shared.query(), shared.key(), sums, TokenCounts(a, bh).keys,
-                                 a.softmax_scale, a.numerics);
+  return numerics::decide_scores(shared.query(), shared.key(), sums, counts.keys, a.softmax_scale,
+                                 a.numerics);
 }
 
 /// What concerns the head as a whole.
@@ -292,17 +296,20 @@ __device__ __forceinline__ void finish_values(const Arguments& a, std::int64_t b
   const auto c = static_cast<int>(threadIdx.x);
   const bool is_channel = c < numerics::kHeadDim;
   const std::int64_t keys = TokenCounts(a, bh).keys;
+  const schedule::Problem problem = a.problem_of(bh);
   numerics::ChannelRange range;
   if (is_channel) {
     range = {join_warps(shared.columns[kValueSums - kPartStatistics], c, Add{}),
              join_warps(shared.columns[kValueMax - kPartStatistics], c, Max{}),
              join_warps(shared.columns[kValueMin - kPartStatistics], c, Min{})};
+    if (problem.keys == 0) range = {0.0f, 0.0f, 0.0f};  // else infinite, and so the scale
   }
   numerics::ChannelCode code = channel_code(a, keys, range, is_channel, shared);
   bool on_axes = false;
   float inside = 0.0f;
   const numerics::Extent value = shared.value();
-  if (a.workspace_layout.with_value_axes && value.finite() && value.magnitude_bits != 0) {
+  if (a.workspace_layout.with_value_axes && schedule::wants_value_axes(a.numerics, problem) &&
+      value.finite() && value.magnitude_bits != 0) {
     const float mean = numerics::axes_mean(range.sum, keys, a.numerics.smooth_values);
     if (is_channel) shared.means[c] = mean;
     __syncthreads();

@@ -97,6 +97,14 @@ TEST_F(CInterface, SelectedKeysAreThoseOfAShorterTensor) {
   options.key_mask_key_stride = 2;
   ASSERT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_OK);
   EXPECT_EQ(out_values, expected);
+  std::int64_t row = 0;
+  std::vector<double> exact(kHeads * 128);
+  EXPECT_EQ(openvc_exact_attention(&q, &k, &v, &row, 1, exact.data(), nullptr, &options),
+            OPENVC_UNSUPPORTED);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("key_mask: selects keys"));
+  options.key_mask = reinterpret_cast<const std::uint8_t*>(out_values.data());
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("out: memory overlaps key_mask"));
   options.mask = OPENVC_MASK_CAUSAL;
   EXPECT_EQ(openvc_is_supported(&q, &k, &v, &options), OPENVC_UNSUPPORTED);
   EXPECT_THAT(openvc_last_error_message(), HasSubstr("key_mask: together with a causal mask"));

@@ -157,7 +157,7 @@ TEST(SelectedKeys, RefusesWhatItCannotHonour) {
     (void)prepare(in.q.view(), in.k.view(), in.v.view(), options);
     ADD_FAILURE() << "prepare() accepted a selection";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("key_lengths: passed to prepare()"));
+    EXPECT_THAT(error.what(), HasSubstr("key_lengths: selects keys; expected none"));
   }
   options.mask = Mask::causal;
   const Support support = is_supported(in.q.view(), in.k.view(), in.v.view(), options);
