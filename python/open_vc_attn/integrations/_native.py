@@ -74,5 +74,6 @@ def _by_hand(
             scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
         )
     lse = scores.logsumexp(-1)
-    out = (scores - lse.unsqueeze(-1)).exp() @ v.float()
+    top = lse.masked_fill(torch.isneginf(lse), 0.0)  # a query without keys gives zero, not NaN
+    out = (scores - top.unsqueeze(-1)).exp() @ v.float()
     return out.to(q.dtype), lse
