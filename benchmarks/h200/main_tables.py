@@ -204,11 +204,12 @@ def short_calls(data: Mapping[str, Any]) -> str:
     before = [n for n in lengths if n < pays]
     if before:
         losses = [
-            100 * (1 / _gain(step[str(before[-1])], "graph", data) - 1) for step in steps.values()
+            round(100 * (1 / _gain(step[str(before[-1])], "graph", data) - 1))
+            for step in steps.values()
         ]
         text += (
             f" At {before[-1]:,} tokens its time in a CUDA graph differs from that of BF16 by "
-            f"{min(losses):+.0f} to {max(losses):+.0f} %, more from Python with few heads; below, "
+            f"{min(losses):+d} to {max(losses):+d} %, more from Python with few heads; below, "
             "BF16 wins clearly."
         )
     return text

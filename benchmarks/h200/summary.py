@@ -54,7 +54,7 @@ def summarize(data: Mapping[str, Any]) -> dict[str, Any]:
     for kind in ("bf16", "fp8"):
         peer = result[f"best_{kind}"]
         if peer and HEADLINE_SHAPE in peer and HEADLINE_SHAPE in kernel:
-            result[f"ratio_{kind}"] = round(kernel[HEADLINE_SHAPE] / peer[HEADLINE_SHAPE], 3)
+            result[f"ratio_{kind}"] = round(kernel[HEADLINE_SHAPE] / peer[HEADLINE_SHAPE], 4)
     if ceiling and HEADLINE_SHAPE in kernel:
         result["share_of_ceiling"] = round(kernel[HEADLINE_SHAPE] / ceiling, 4)
     result |= _preparation(steps, speed)
@@ -124,7 +124,7 @@ def _preparation(steps: Mapping[str, Any], speed: Mapping[str, Any]) -> dict[str
     overhead = speed.get(PREPARATION_SHAPE, {}).get("call_overhead_percent")
     return {
         "prep_ms": round(measured["prep_ms"], 4),
-        "prep_floor_ratio": round(measured["floor_ratio"], 3),
+        "prep_floor_ratio": round(measured["floor_ratio"], 4),
         "call_overhead_percent": overhead,
     }
 
@@ -168,7 +168,7 @@ def _captured(data: Mapping[str, Any], step: Mapping[str, Any] | None) -> dict[s
             for what in ("kernel", "call"):
                 if f"{what}_tflops" in result:
                     ratio = result[f"{what}_tflops"] / found["tflops"]
-                    result[f"{what}_ratio_{kind}"] = round(ratio, 3)
+                    result[f"{what}_ratio_{kind}"] = round(ratio, 4)
     return result
 
 

@@ -28,7 +28,9 @@
 // and element (in Q and the output alone, where CUDA tensors come with a selection of keys).
 // Without it, a non-finite element makes its own (batch, head) of the output non-finite and nothing
 // else. On CUDA tensors such a call waits for the device, and throws an Error while its stream is
-// being captured into a graph. What a shared library shows: the build hides everything else.
+// being captured into a graph.
+
+// What a shared library shows: the build hides everything else.
 #pragma GCC visibility push(default)
 namespace openvc {
 

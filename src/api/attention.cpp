@@ -245,9 +245,9 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
   require(api::validate_pointers(q, k, v));
   require(api::validate_output(out, q.shape, q.type, q.device));
   const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
-  require(api::validate_no_overlap(out, log_sum_exp,
-                                   q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence], inputs));
-  require(api::validate_selection_apart(options.keys, out, k));
+  const std::int64_t values = q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence];
+  require(api::validate_no_overlap(out, log_sum_exp, values, inputs));
+  require(api::validate_selection_memory(options.keys, k, out, log_sum_exp, values));
   require(api::validate_execution(execution));
   if (options.keys.any() && q.device.type == DeviceType::cpu) {
     return attend_selected(q, k, v, out, log_sum_exp, options, execution);

@@ -42,21 +42,26 @@ struct Span {
   std::int64_t highest = 0;
 };
 
-std::optional<Span> span_of(const TensorView& tensor) {
+std::optional<Span> span_of(const std::array<std::int64_t, 4>& shape,
+                            const std::array<std::int64_t, 4>& strides, std::size_t element_bytes) {
   Span span;
-  for (std::size_t axis = 0; axis < tensor.shape.size(); ++axis) {
-    if (tensor.shape[axis] <= 1) continue;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] <= 1) continue;
     std::int64_t reach = 0;
-    if (__builtin_mul_overflow(tensor.shape[axis] - 1, tensor.strides[axis], &reach)) return {};
+    if (__builtin_mul_overflow(shape[axis] - 1, strides[axis], &reach)) return {};
     std::int64_t& end = reach < 0 ? span.lowest : span.highest;
     if (__builtin_add_overflow(end, reach, &end)) return {};
   }
-  const auto size = static_cast<std::int64_t>(element_size(tensor.type));
+  const auto size = static_cast<std::int64_t>(element_bytes);
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(span.lowest, size, &bytes)) return {};
   if (__builtin_add_overflow(span.highest, std::int64_t{1}, &bytes)) return {};
   if (__builtin_mul_overflow(bytes, size, &bytes)) return {};
   return span;
+}
+
+std::optional<Span> span_of(const TensorView& tensor) {
+  return span_of(tensor.shape, tensor.strides, element_size(tensor.type));
 }
 
 /// Addresses [first, end) that a valid tensor spans.
@@ -68,13 +73,39 @@ struct AddressRange {
   }
 };
 
+/// Bytes [lowest, end) from `data`.
+AddressRange addresses_from(const void* data, std::int64_t lowest, std::int64_t end) {
+  const auto base = reinterpret_cast<std::uintptr_t>(data);
+  return {base + static_cast<std::uintptr_t>(lowest), base + static_cast<std::uintptr_t>(end)};
+}
+
 AddressRange addresses_of(const TensorView& tensor) {
   const Span span = span_of(tensor).value_or(Span{});
   const auto size = static_cast<std::int64_t>(element_size(tensor.type));
-  const auto base = reinterpret_cast<std::uintptr_t>(tensor.data);
-  return {base + static_cast<std::uintptr_t>(span.lowest * size),
-          base + static_cast<std::uintptr_t>((span.highest + 1) * size)};
+  return addresses_from(tensor.data, span.lowest * size, (span.highest + 1) * size);
 }
+
+/// What a call writes: `out`, and log_sum_exp unless it is null.
+struct WrittenMemory {
+  AddressRange out;
+  AddressRange log_sum_exp;
+
+  WrittenMemory(const MutableTensorView& out_tensor, const float* logs, std::int64_t values)
+      : out(addresses_of(out_tensor.view())) {
+    if (logs != nullptr) {
+      log_sum_exp = addresses_from(logs, 0, values * std::int64_t{sizeof(*logs)});
+    }
+  }
+
+  /// Nothing of it overlaps `read`, the memory of argument `name`.
+  [[nodiscard]] MaybeRefusal validate_input(const AddressRange& read, const char* name) const {
+    const bool by_out = read.overlaps(out);
+    if (!by_out && !read.overlaps(log_sum_exp)) return {};
+    return invalid_value(std::string(by_out ? "out" : "log_sum_exp") + ": memory overlaps " + name +
+                         "; expected memory of its own, inputs are never modified. Allocate a new "
+                         "tensor.");
+  }
+};
 
 /// Whether two elements of a tensor may share an address: an axis does not step over everything
 /// that the axes with smaller strides span.
@@ -295,53 +326,40 @@ MaybeRefusal validate_no_overlap(const MutableTensorView& out, const float* log_
   if (reinterpret_cast<std::uintptr_t>(log_sum_exp) % alignof(float) != 0) {
     return invalid_value("log_sum_exp: pointer is not a multiple of 4; expected aligned floats.");
   }
-  const AddressRange written = addresses_of(out.view());
-  AddressRange logs;
-  if (log_sum_exp != nullptr) {
-    logs.first = reinterpret_cast<std::uintptr_t>(log_sum_exp);
-    logs.end = logs.first + static_cast<std::uintptr_t>(log_sum_exp_values) * sizeof(float);
-    if (logs.overlaps(written)) {
-      return invalid_value("log_sum_exp: memory overlaps out; expected memory of its own.");
-    }
+  const WrittenMemory written(out, log_sum_exp, log_sum_exp_values);
+  if (written.out.overlaps(written.log_sum_exp)) {
+    return invalid_value("log_sum_exp: memory overlaps out; expected memory of its own.");
   }
   for (const NamedTensor& input : inputs) {
-    const AddressRange read = addresses_of(input.tensor);
-    const bool by_out = read.overlaps(written);
-    if (!by_out && !(log_sum_exp != nullptr && read.overlaps(logs))) continue;
-    return invalid_value(std::string(by_out ? "out" : "log_sum_exp") + ": memory overlaps " +
-                         input.name +
-                         "; expected memory of its own, inputs are never modified. "
-                         "Allocate a new tensor.");
+    if (MaybeRefusal refusal = written.validate_input(addresses_of(input.tensor), input.name)) {
+      return refusal;
+    }
   }
   return {};
 }
 
-MaybeRefusal validate_selection_apart(const KeySelection& keys, const MutableTensorView& out,
-                                      const TensorView& k) {
-  const AddressRange written = addresses_of(out.view());
-  const auto range = [](const void* data, std::int64_t lowest, std::int64_t end) {
-    const auto address = reinterpret_cast<std::uintptr_t>(data);
-    return AddressRange{address + static_cast<std::uintptr_t>(lowest),
-                        address + static_cast<std::uintptr_t>(end)};
-  };
-  const auto refusal = [](const char* name) {
-    return invalid_value(std::string("out: memory overlaps ") + name +
-                         "; expected memory of its own, inputs are never modified. Allocate a new "
-                         "tensor.");
-  };
+MaybeRefusal validate_selection_memory(const KeySelection& keys, const TensorView& k,
+                                       const MutableTensorView& out, const float* log_sum_exp,
+                                       std::int64_t log_sum_exp_values) {
+  const WrittenMemory written(out, log_sum_exp, log_sum_exp_values);
   const std::int64_t batch = k.shape[kBatch];
-  if (keys.lengths != nullptr &&
-      range(keys.lengths, 0, batch * std::int64_t{sizeof(*keys.lengths)}).overlaps(written)) {
-    return refusal("key_lengths");
+  if (keys.lengths != nullptr) {
+    const auto bytes = batch * std::int64_t{sizeof(*keys.lengths)};
+    const AddressRange lengths = addresses_from(keys.lengths, 0, bytes);
+    if (MaybeRefusal refusal = written.validate_input(lengths, "key_lengths")) return refusal;
   }
   if (keys.mask == nullptr) return {};
-  const std::int64_t reaches[] = {(batch - 1) * keys.mask_batch_stride,
-                                  (k.shape[kSequence] - 1) * keys.mask_key_stride};
-  std::int64_t lowest = 0;
-  std::int64_t highest = 0;
-  for (const std::int64_t reach : reaches) (reach < 0 ? lowest : highest) += reach;
-  if (range(keys.mask, lowest, highest + 1).overlaps(written)) return refusal("key_mask");
-  return {};
+  const std::optional<Span> span =
+      span_of({batch, k.shape[kSequence], 1, 1},
+              {keys.mask_batch_stride, keys.mask_key_stride, 0, 0}, sizeof(*keys.mask));
+  if (!span) {
+    return invalid_value("key_mask: strides of " + std::to_string(keys.mask_batch_stride) +
+                         " bytes a sequence and " + std::to_string(keys.mask_key_stride) +
+                         " a key span more than 2^63 bytes; expected strides of memory that "
+                         "exists.");
+  }
+  const AddressRange mask = addresses_from(keys.mask, span->lowest, span->highest + 1);
+  return written.validate_input(mask, "key_mask");
 }
 
 }  // namespace openvc::api

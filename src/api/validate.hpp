@@ -59,8 +59,10 @@ MaybeRefusal validate_no_overlap(const MutableTensorView& out, const float* log_
                                  std::int64_t log_sum_exp_values,
                                  std::span<const NamedTensor> inputs);
 
-/// `out` does not overlap what selects the keys of `k`.
-MaybeRefusal validate_selection_apart(const KeySelection& keys, const MutableTensorView& out,
-                                      const TensorView& k);
+/// What selects the keys of `k` exists in 64 bits of address, and nothing that the call writes
+/// overlaps it.
+MaybeRefusal validate_selection_memory(const KeySelection& keys, const TensorView& k,
+                                       const MutableTensorView& out, const float* log_sum_exp,
+                                       std::int64_t log_sum_exp_values);
 
 }  // namespace openvc::api

@@ -146,3 +146,35 @@ def test_the_document_names_all_numerics():
 def tables_free(text):
     """Without the measured table, which names them anyway."""
     return text.partition("<!-- quality table")[0]
+
+
+def test_the_budgets_in_the_document_are_those_of_the_record():
+    record = json.loads((ROOT / "docs" / "results" / "h200" / "quality.json").read_text())
+    text = (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    text = text.partition("## Errors and speed on the same tensors")[2].partition("Kernels are")[0]
+    rows = [line.strip("| ").split("|") for line in text.splitlines() if line.startswith("| `")]
+    found = {row[0].strip(" `"): [float(cell) for cell in row[1:] if cell.strip()] for row in rows}
+    names = {
+        "library:budget=fast": "fast",
+        "library`, budget balanced": "default",
+        "library:budget=best": "best",
+        "sage2-like": "sage2_like",
+        "reference": "reference",
+    }
+    assert found.keys() == names.keys()
+    for row, key in names.items():
+        measured = record[key]
+        expected = [
+            round(measured["velocity_error_percent"], 3),
+            round(measured["psnr_db"], 2),
+            round(measured["ssim"], 5),
+        ]
+        steps = found[row][3:4]  # of the plans, which the record does not hold
+        if "tflops" in measured:
+            expected += [
+                *steps,
+                round(measured["tflops"]),
+                round(measured["ratio_fa3_bf16"], 2),
+                round(measured["call_ratio_fa3_bf16"], 2),
+            ]
+        assert found[row] == expected

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "cuda/prepare/arguments.cuh"
-#include "cuda/prepare/repair.cuh"
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
@@ -12,8 +11,11 @@
 // that follows reads the tensors through them, as if there were no others.
 namespace openvc::cuda::prepare {
 
+inline constexpr int kKeySelectionThreads = 1024;  // a block for each sequence: all that it may have
+inline constexpr int kKeySelectionWarps = kKeySelectionThreads / kWarp;
+
 struct SelectKeysStorage {
-  std::int32_t counts[kSelectWarps];
+  std::int32_t counts[kKeySelectionWarps];
 };
 
 /// One bit per lane: whether key `key` of the sequence takes part.
@@ -22,8 +24,8 @@ __device__ __forceinline__ unsigned selected_lanes(const std::uint8_t* mask, std
   return __ballot_sync(kAllLanes, key < end && mask[key * stride] != 0);
 }
 
-/// Grid (batch), kSelectThreads threads. Every warp has a contiguous range of keys.
-static __global__ void __launch_bounds__(kSelectThreads)
+/// Grid (batch), kKeySelectionThreads threads. Every warp has a contiguous range of keys.
+static __global__ void __launch_bounds__(kKeySelectionThreads)
     select_keys(const __grid_constant__ Arguments a) {
   auto& shared = ptx::static_shared<SelectKeysStorage>();
   const std::int64_t batch = blockIdx.x;
@@ -44,7 +46,7 @@ static __global__ void __launch_bounds__(kSelectThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto range =
-      static_cast<std::int32_t>(numerics::round_up(numerics::ceil_div(all, kSelectWarps), kWarp));
+      static_cast<std::int32_t>(numerics::round_up(numerics::ceil_div(all, kKeySelectionWarps), kWarp));
   const std::int32_t first = warp * range;
   const std::int32_t last = first + range < length ? first + range : length;
   std::int32_t count = 0;
@@ -56,7 +58,7 @@ static __global__ void __launch_bounds__(kSelectThreads)
   __syncthreads();
   std::int32_t before = 0;
   for (int i = 0; i < warp; ++i) before += shared.counts[i];
-  if (warp == kSelectWarps - 1 && lane == 0) bounds = {queries, before + count};
+  if (warp == kKeySelectionWarps - 1 && lane == 0) bounds = {queries, before + count};
   std::int32_t* selected = a.selected_keys(batch);
   const unsigned lower_lanes = (1u << lane) - 1u;
 #pragma unroll 8

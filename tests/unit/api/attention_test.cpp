@@ -483,11 +483,14 @@ TEST(Info, TellsWhatRan) {
 using FiniteCheckDeathTest = testing::Test;
 
 /// The variable is read once, so each case needs a process of its own.
-[[noreturn]] void report_and_exit(const Inputs& in, const char* value = "1") {
+[[noreturn]] void report_and_exit(const Inputs& in, const char* value = "1",
+                                  const KeySelection& keys = {}) {
   setenv("OPEN_VC_ATTN_CHECK", value, 1);
   TestTensor out = in.out();
   try {
-    attention(in.q.view(), in.k.view(), in.v.view(), out.mutable_view());
+    AttentionOptions options;
+    options.keys = keys;
+    attention(in.q.view(), in.k.view(), in.v.view(), out.mutable_view(), nullptr, options);
     std::fputs("no error", stderr);
   } catch (const Error& error) {
     std::fputs(error.what(), stderr);
@@ -503,6 +506,23 @@ TEST(FiniteCheckDeathTest, NamesTheFirstNonFiniteTensor) {
   in.k.set(1, 7, 1, 99, std::numeric_limits<float>::quiet_NaN());
   EXPECT_EXIT(report_and_exit(in), testing::ExitedWithCode(0),
               "k: element .1, 7, 1, 99. is not finite.*OPEN_VC_ATTN_CHECK=1");
+}
+
+TEST(FiniteCheckDeathTest, LooksAtSelectedKeysAndNamesThemByTheirPlaceInTheTensor) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Inputs in;
+  const auto keys = in.k.view().shape[kSequence];
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(keys), 1);
+  for (const std::size_t hidden : {0, 3, 5}) mask[hidden] = 0;
+  const KeySelection selection{.mask = mask.data()};
+  in.k.set(1, 3, 0, 0, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EXIT(report_and_exit(in, "1", selection), testing::ExitedWithCode(0), "no error");
+  in.v.set(1, 7, 1, 99, std::numeric_limits<float>::infinity());
+  EXPECT_EXIT(report_and_exit(in, "1", selection), testing::ExitedWithCode(0),
+              "v: element .1, 7, 1, 99. is not finite");
+  in.q.set(1, 2, 0, 5, std::numeric_limits<float>::infinity());
+  EXPECT_EXIT(report_and_exit(in, "1", selection), testing::ExitedWithCode(0),
+              "q: element .1, 2, 0, 5. is not finite");
 }
 
 TEST(FiniteCheckDeathTest, UnderstandsTheUsualWordsAndRefusesOthers) {

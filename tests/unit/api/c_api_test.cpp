@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -105,6 +106,21 @@ TEST_F(CInterface, SelectedKeysAreThoseOfAShorterTensor) {
   options.key_mask = reinterpret_cast<const std::uint8_t*>(out_values.data());
   EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
   EXPECT_THAT(openvc_last_error_message(), HasSubstr("out: memory overlaps key_mask"));
+  std::vector<float> logs(kHeads * kQueries + 1);
+  options.key_mask = reinterpret_cast<const std::uint8_t*>(&logs[kHeads * kQueries]);
+  options.key_mask_key_stride = -1;  // its last keys lie in the logarithms
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, logs.data(), &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("log_sum_exp: memory overlaps key_mask"));
+  options.key_lengths = reinterpret_cast<const std::int32_t*>(logs.data());
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, logs.data(), &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("log_sum_exp: memory overlaps key_lengths"));
+  options.key_lengths = reinterpret_cast<const std::int32_t*>(&out_values.back());
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, logs.data(), &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("out: memory overlaps key_lengths"));
+  options.key_lengths = nullptr;
+  options.key_mask_key_stride = std::numeric_limits<std::int64_t>::min();
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("a key span more than 2^63 bytes"));
   options.mask = OPENVC_MASK_CAUSAL;
   EXPECT_EQ(openvc_is_supported(&q, &k, &v, &options), OPENVC_UNSUPPORTED);
   EXPECT_THAT(openvc_last_error_message(), HasSubstr("key_mask: together with a causal mask"));
