@@ -1,37 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <vector>
 
-#include "gpu/device_buffer.hpp"
 #include "gpu/prepare_case.hpp"
+#include "gpu/selection_case.hpp"
 #include "machine/machine.hpp"
 
 // The preparation of a selection of keys writes what that of tensors without the others does.
 namespace openvc::test {
 namespace {
 
-struct Selection {
-  std::vector<std::int32_t> lengths{};  // [batch] or empty
-  std::vector<std::uint8_t> mask{};     // [batch][keys] or empty
-  std::int64_t keys = 0;
-
-  [[nodiscard]] bool has(std::int64_t b, std::int64_t key) const {
-    if (!lengths.empty() && key >= lengths[static_cast<std::size_t>(b)]) return false;
-    return mask.empty() || mask[static_cast<std::size_t>(b * keys + key)] != 0;
-  }
-  [[nodiscard]] KeySelection view() const {
-    KeySelection view;
-    if (!lengths.empty()) view.lengths = lengths.data();
-    if (!mask.empty()) view.mask = mask.data();
-    view.mask_batch_stride = keys;
-    return view;
-  }
-};
+KeySelection view(const SelectionCase& selection, std::int64_t keys) {
+  KeySelection view;
+  if (!selection.lengths.empty()) view.lengths = selection.lengths.data();
+  if (!selection.mask.empty()) view.mask = selection.mask.data();
+  view.mask_batch_stride = keys;
+  return view;
+}
 
 /// A section of one head or more of two blocks.
 void expect_same_bytes(const Prepared& left, std::size_t at, const Prepared& right,
@@ -79,33 +67,20 @@ void expect_no_scales(const Prepared& prepared, std::int64_t bh) {
   for (const float scale : scales) ASSERT_EQ(scale, 0.0f);
 }
 
-void expect_preparation_without_others(const PrepareCase& c, const Selection& selection) {
+/// Returns the plans.
+std::vector<numerics::HeadPlan> expect_preparation_without_others(const PrepareCase& c,
+                                                                  const SelectionCase& selection) {
   SCOPED_TRACE(c.describe());
   CaseTensors tensors(c);
-  for (std::int64_t b = 0; b < c.batch; ++b) {
-    for (std::int64_t s = 0; s < c.keys; ++s) {
-      if (selection.has(b, s)) continue;
-      for (std::int64_t h = 0; h < c.heads; ++h) {
-        for (std::int64_t channel = 0; channel < c.head_dim; ++channel) {
-          tensors.k.set(b, s, h, channel, std::numeric_limits<float>::quiet_NaN());
-          tensors.v.set(b, s, h, channel, std::numeric_limits<float>::infinity());
-        }
-      }
-    }
-  }
-  tensors.device_k.upload(tensors.k);
-  tensors.device_v.upload(tensors.v);
+  spoil_other_keys(c, selection, tensors);
   schedule::PrepareRequest request = device_request(c, tensors);
-  request.selection = selection.view();
+  request.selection = view(selection, c.keys);
   DevicePreparation device(request);
   device.launch(nullptr);
   const Prepared found = device.result(nullptr);
   EXPECT_TRUE(device.guards_untouched());
   for (std::int64_t b = 0; b < c.batch; ++b) {
-    std::vector<std::int64_t> keys;
-    for (std::int64_t key = 0; key < c.keys; ++key) {
-      if (selection.has(b, key)) keys.push_back(key);
-    }
+    const std::vector<std::int64_t> keys = selection.keys(c, b);
     schedule::SequenceBounds bounds;
     std::memcpy(
         &bounds,
@@ -117,32 +92,13 @@ void expect_preparation_without_others(const PrepareCase& c, const Selection& se
       for (std::int64_t h = 0; h < c.heads; ++h) expect_no_scales(found, b * c.heads + h);
       continue;
     }
-    PrepareCase one = c;
-    one.batch = 1;
-    one.keys = static_cast<std::int64_t>(keys.size());
-    CaseTensors compact(one);
-    const auto key = [&](std::int64_t s) { return keys[static_cast<std::size_t>(s)]; };
-    compact.q.fill([&](auto, auto s, auto h, auto ch) { return tensors.q.get(b, s, h, ch); });
-    compact.k.fill([&](auto, auto s, auto h, auto ch) { return tensors.k.get(b, key(s), h, ch); });
-    compact.v.fill([&](auto, auto s, auto h, auto ch) { return tensors.v.get(b, key(s), h, ch); });
-    compact.device_q.upload(compact.q);
-    compact.device_k.upload(compact.k);
-    compact.device_v.upload(compact.v);
-    DevicePreparation other(device_request(one, compact));
+    const SequenceAlone one(c, tensors, b, keys);
+    DevicePreparation other(device_request(one.inputs, one.tensors));
     other.launch(nullptr);
     const Prepared alone = other.result(nullptr);
     for (std::int64_t h = 0; h < c.heads; ++h) expect_same_head(found, alone, b, h, c.heads);
   }
-}
-
-Selection random_selection(const PrepareCase& c, double share) {
-  Random random(7);
-  Selection selection{.keys = c.keys};
-  selection.mask.resize(static_cast<std::size_t>(c.batch * c.keys));
-  for (std::uint8_t& byte : selection.mask) {
-    byte = static_cast<double>(random.next() >> 11) * 0x1p-53 < share ? 1 : 0;
-  }
-  return selection;
+  return found.plans;
 }
 
 PrepareCase small_case() {
@@ -159,9 +115,9 @@ PrepareCase small_case() {
 
 TEST(ModelSelectedKeys, Lengths) {
   PrepareCase c = small_case();
-  expect_preparation_without_others(c, {.lengths = {257, 0, 400}, .keys = c.keys});
+  expect_preparation_without_others(c, {.lengths = {257, 0, 400}});
   c.numerics.value_scale = ValueScale::per_head;
-  expect_preparation_without_others(c, {.lengths = {257, 0, 400}, .keys = c.keys});
+  expect_preparation_without_others(c, {.lengths = {257, 0, 400}});
 }
 
 TEST(ModelSelectedKeys, TooFewKeysForAxes) {
@@ -171,27 +127,28 @@ TEST(ModelSelectedKeys, TooFewKeysForAxes) {
   c.family = Family::outliers;
   c.numerics.max_extra_steps = 0;
   c.numerics.value_axes = Choice::always;
-  expect_preparation_without_others(c, {.lengths = {4000}, .keys = c.keys});
+  const auto plans = expect_preparation_without_others(c, {.lengths = {4000}});
+  EXPECT_EQ(plans.front().values_on_axes, 0);
 }
 
 TEST(ModelSelectedKeys, Masks) {
   PrepareCase c = small_case();
-  expect_preparation_without_others(c, random_selection(c, 0.5));
+  expect_preparation_without_others(c, {.mask = random_mask(c, 0.5)});
   c.head_dim = 64;
   c.batch = 1;
-  expect_preparation_without_others(c, random_selection(c, 0.03));
-  Selection both = random_selection(c, 0.6);
-  both.lengths = {150};
-  expect_preparation_without_others(c, both);
+  expect_preparation_without_others(c, {.mask = random_mask(c, 0.03)});
+  expect_preparation_without_others(c, {.lengths = {150}, .mask = random_mask(c, 0.6)});
 }
 
 TEST(ModelSelectedKeys, OnAxes) {
   PrepareCase c = small_case();
   c.family = Family::outliers;
   c.numerics.rotation = Choice::always;
-  expect_preparation_without_others(c, {.lengths = {257, 0, 400}, .keys = c.keys});
+  const auto plans = expect_preparation_without_others(c, {.lengths = {257, 0, 400}});
+  EXPECT_NE(plans.front().scores.axes, 0);
   c.batch = 1;
-  expect_preparation_without_others(c, random_selection(c, 0.7));
+  const auto masked = expect_preparation_without_others(c, {.mask = random_mask(c, 0.7)});
+  EXPECT_NE(masked.front().scores.axes, 0);
 }
 
 TEST(ModelSelectedKeys, ValuesOnAxes) {
@@ -201,7 +158,8 @@ TEST(ModelSelectedKeys, ValuesOnAxes) {
   c.family = Family::outliers;
   c.numerics.max_extra_steps = 0;
   c.numerics.value_axes = Choice::always;
-  expect_preparation_without_others(c, random_selection(c, 0.97));
+  const auto plans = expect_preparation_without_others(c, {.mask = random_mask(c, 0.97)});
+  EXPECT_NE(plans.front().values_on_axes, 0);
 }
 
 }  // namespace

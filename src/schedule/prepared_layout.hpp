@@ -45,9 +45,9 @@ struct PackedFormat {
 /// A row of a basis of V is an element of each axis, then the second terms of those of the
 /// strongest kValueAxes (numerics::basis_terms).
 ///
-/// Channels that the tensors do not have are zero, but for those of V that hold what the rounding of
-/// others left (has_spare_residual()). Heads of a group of Q have prepared K and V of their
-/// own, because their axes and scales are their own.
+/// Channels that the tensors do not have are zero, but for those of V that hold what the rounding
+/// of others left (has_spare_residual()). Heads of a group of Q have prepared K and V of their own,
+/// because their axes and scales are their own.
 ///
 /// Padding rows of K are copies of the last row of their block that is none: a kernel that does not
 /// mask them finds no score that the block does not have anyhow, so padding cannot raise its

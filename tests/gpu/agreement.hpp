@@ -34,6 +34,9 @@ struct Bounds {
   double log_sum_exp = 0.02;
 };
 
+/// Every k-step is one more rounding of the scores to binary16.
+inline constexpr Bounds kWithExtraSteps{.flipped = 0.08};
+
 /// The FP8 accumulator truncates to 14 bits until it is promoted, after every key block: at most
 /// the 0.05 to 0.2 % that were measured on sums of one sign over 256 keys.
 inline constexpr double kAccumulation = 0.002;

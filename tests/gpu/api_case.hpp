@@ -49,6 +49,14 @@ struct ApiCase {
   }
 };
 
+inline ApiCase make_api_case(std::int64_t queries, std::int64_t keys, Mask mask = Mask::none) {
+  ApiCase c;
+  c.inputs.queries = queries;
+  c.inputs.keys = keys;
+  c.mask = mask;
+  return c;
+}
+
 /// The call on host tensors: what the device is compared with.
 inline AttentionResult call_on_cpu(const ApiCase& c, const CaseTensors& tensors) {
   const TensorView q = tensors.q.view();
@@ -79,11 +87,20 @@ inline void call_on_device(const ApiCase& c, const CaseTensors& tensors, const D
   }
 }
 
+/// The call on both sides: agreement, guards, every element written.
+inline void expect_agreement_with_cpu(const ApiCase& c, const Bounds& bounds = {}) {
+  SCOPED_TRACE(c.describe());
+  const CaseTensors tensors(c.inputs);
+  const DeviceOutput out(c.problem(), c.inputs.type);
+  call_on_device(c, tensors, out);
+  cuda::check(cudaDeviceSynchronize(), "running attention");
+  EXPECT_EQ(out.fault(true), "");
+  EXPECT_EQ(disagreement(c.problem(), out.read(), call_on_cpu(c, tensors), bounds), "");
+}
+
 /// Lengths that are multiples of nothing, and extra steps in every head.
 inline ApiCase small_case(double repair_budget = 0.0) {
-  ApiCase c;
-  c.inputs.queries = 700;
-  c.inputs.keys = 900;
+  ApiCase c = make_api_case(700, 900);
   c.inputs.heads = 3;
   c.inputs.repair_budget = repair_budget;
   c.inputs.numerics.score_error_target = 0.0f;

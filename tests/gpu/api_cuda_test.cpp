@@ -22,26 +22,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::MatchesRegex;
 
-class ApiCuda : public Sm90Test {
- protected:
-  static void expect_agreement_with_cpu(const ApiCase& c, const Bounds& bounds = {}) {
-    SCOPED_TRACE(c.describe());
-    const CaseTensors tensors(c.inputs);
-    const DeviceOutput out(c.problem(), c.inputs.type);
-    call_on_device(c, tensors, out);
-    cuda::check(cudaDeviceSynchronize(), "running attention");
-    EXPECT_EQ(out.fault(true), "");
-    EXPECT_EQ(disagreement(c.problem(), out.read(), call_on_cpu(c, tensors), bounds), "");
-  }
-};
-
-ApiCase lengths(std::int64_t queries, std::int64_t keys, Mask mask = Mask::none) {
-  ApiCase c;
-  c.inputs.queries = queries;
-  c.inputs.keys = keys;
-  c.mask = mask;
-  return c;
-}
+class ApiCuda : public Sm90Test {};
 
 // Field cases A01, A03 and X03.
 TEST_F(ApiCuda, ShapesTypesAndMasks) {
@@ -50,7 +31,7 @@ TEST_F(ApiCuda, ShapesTypesAndMasks) {
   for (const auto& length : kLengths) {
     for (const ElementType type : {ElementType::bfloat16, ElementType::float16}) {
       for (const Mask mask : {Mask::none, Mask::causal}) {
-        ApiCase c = lengths(length[0], length[1], mask);
+        ApiCase c = make_api_case(length[0], length[1], mask);
         c.inputs.type = type;
         c.inputs.batch = 2;
         c.inputs.heads = 3;
@@ -64,7 +45,7 @@ TEST_F(ApiCuda, ShapesTypesAndMasks) {
 TEST_F(ApiCuda, StridedInputs) {
   for (const Layout layout : kLayouts) {
     for (const std::size_t shift : {0, 2, 6, 8}) {
-      ApiCase c = lengths(200, 333);
+      ApiCase c = make_api_case(200, 333);
       c.inputs.batch = 2;
       c.inputs.heads = 3;
       c.inputs.layout = layout;
@@ -76,7 +57,7 @@ TEST_F(ApiCuda, StridedInputs) {
 
 // Field cases C10 and C12.
 TEST_F(ApiCuda, StridedOutputs) {
-  const ApiCase c = lengths(200, 333);
+  const ApiCase c = make_api_case(200, 333);
   const CaseTensors tensors(c.inputs);
   const DeviceOutput dense(c.problem(), c.inputs.type);
   call_on_device(c, tensors, dense);
@@ -95,7 +76,7 @@ TEST_F(ApiCuda, StridedOutputs) {
 // Field case B14.
 TEST_F(ApiCuda, NumericOptions) {
   const auto with = [](auto change) {
-    ApiCase c = lengths(500, 700);
+    ApiCase c = make_api_case(500, 700);
     c.inputs.family = Family::offset;
     change(c.inputs.numerics);
     expect_agreement_with_cpu(c, {.flipped = 0.1});
@@ -113,7 +94,7 @@ TEST_F(ApiCuda, NumericOptions) {
 }
 
 TEST_F(ApiCuda, PreparedInputsAreReusable) {
-  const ApiCase c = lengths(300, 500);
+  const ApiCase c = make_api_case(300, 500);
   const CaseTensors tensors(c.inputs);
   const DeviceOutput whole(c.problem(), c.inputs.type);
   call_on_device(c, tensors, whole);
@@ -134,7 +115,7 @@ TEST_F(ApiCuda, PreparedInputsAreReusable) {
 // Field case A09.
 TEST_F(ApiCuda, PlansAreThoseOfTheCpu) {
   for (const Family family : {Family::normal, Family::outliers, Family::offset, Family::zeros}) {
-    ApiCase c = lengths(300, 500);
+    ApiCase c = make_api_case(300, 500);
     c.inputs.family = family;
     c.inputs.heads = 4;
     const CaseTensors tensors(c.inputs);
@@ -155,11 +136,11 @@ TEST_F(ApiCuda, PlansAreThoseOfTheCpu) {
 
 TEST_F(ApiCuda, Repair) {
   for (const double budget : {0.005, 0.05, 0.5}) {
-    ApiCase c = lengths(200, 900);
+    ApiCase c = make_api_case(200, 900);
     c.inputs.repair_budget = budget;
     expect_agreement_with_cpu(c);
   }
-  const ApiCase c = lengths(200, 900);
+  const ApiCase c = make_api_case(200, 900);
   const CaseTensors tensors(c.inputs);
   const DeviceOutput plain(c.problem(), c.inputs.type);
   call_on_device(c, tensors, plain);
@@ -173,7 +154,7 @@ TEST_F(ApiCuda, Repair) {
 
 // Field case D06.
 TEST_F(ApiCuda, MoreHeadsThanAGridHasRows) {
-  ApiCase c = lengths(2, 3);
+  ApiCase c = make_api_case(2, 3);
   c.inputs.batch = 1000;
   c.inputs.heads = 70;
   c.inputs.numerics.max_extra_steps = 0;
@@ -183,7 +164,7 @@ TEST_F(ApiCuda, MoreHeadsThanAGridHasRows) {
 // Field cases B03 and B18.
 TEST_F(ApiCuda, InputFamilies) {
   for (const Family family : kFamilies) {
-    ApiCase c = lengths(300, 500);
+    ApiCase c = make_api_case(300, 500);
     c.inputs.family = family;
     c.inputs.heads = 3;
     // Logits of thousands: the backends may disagree about the larger of two keys.
@@ -195,7 +176,7 @@ TEST_F(ApiCuda, InputFamilies) {
 
 // Field case X04.
 TEST_F(ApiCuda, LogSumExpIsOptional) {
-  const ApiCase c = lengths(200, 333);
+  const ApiCase c = make_api_case(200, 333);
   const CaseTensors tensors(c.inputs);
   const DeviceOutput out(c.problem(), c.inputs.type);
   attention(tensors.device_q.view(), tensors.device_k.view(), tensors.device_v.view(), out.view());
@@ -208,8 +189,8 @@ TEST_F(ApiCuda, LogSumExpIsOptional) {
 
 // Field case E10.
 TEST_F(ApiCuda, InfoTellsWhatRan) {
-  expect_agreement_with_cpu(lengths(100, 200));  // the CPU's call comes last
-  const ApiCase c = lengths(100, 200);
+  expect_agreement_with_cpu(make_api_case(100, 200));  // the CPU's call comes last
+  const ApiCase c = make_api_case(100, 200);
   const CaseTensors tensors(c.inputs);
   const DeviceOutput out(c.problem(), c.inputs.type);
   call_on_device(c, tensors, out);

@@ -32,6 +32,15 @@ namespace openvc::test {
 /// NaN, and one that no kernel produces.
 inline constexpr std::uint8_t kUnwritten = 0xFF;
 
+/// So many k-steps in every head, and no rotation.
+inline NumericOptions all_steps(int steps) {
+  NumericOptions options;
+  options.rotation = Choice::never;
+  options.max_extra_steps = steps;
+  options.score_error_target = 0.0f;  // spend them all
+  return options;
+}
+
 /// What is asked of the kernel, besides the tensors.
 struct AttentionCase {
   schedule::Problem problem{};

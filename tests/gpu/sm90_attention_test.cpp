@@ -15,14 +15,6 @@ namespace {
 
 class Sm90Attention : public Sm90Test {};
 
-NumericOptions all_steps(int steps) {
-  NumericOptions options;
-  options.rotation = Choice::never;
-  options.max_extra_steps = steps;
-  options.score_error_target = 0.0f;  // spend them all
-  return options;
-}
-
 // ---- shapes -------------------------------------------------------------------------------------
 
 TEST_F(Sm90Attention, QueryLengths) {
@@ -104,9 +96,6 @@ TEST_F(Sm90Attention, CausalWithExtraSteps) {
 }
 
 // ---- plans of a head ----------------------------------------------------------------------------
-
-// Every k-step is one more rounding of the scores to binary16.
-constexpr Bounds kWithExtraSteps{.flipped = 0.08};
 
 TEST_F(Sm90Attention, ExtraSteps) {
   for (const int steps : {0, 1, 2, 4}) {

@@ -15,17 +15,6 @@ namespace {
 
 class Sm90Small : public Sm90Test {};
 
-NumericOptions all_steps(int steps) {
-  NumericOptions options;
-  options.rotation = Choice::never;
-  options.max_extra_steps = steps;
-  options.score_error_target = 0.0f;  // spend them all
-  return options;
-}
-
-// Every k-step is one more rounding of the scores to binary16.
-constexpr Bounds kWithExtraSteps{.flipped = 0.08};
-
 TEST_F(Sm90Small, KeyLengths) {
   // One to five tiles: every length of the pipeline's start and end.
   for (const std::int64_t keys : {1, 128, 129, 300, 500, 640}) {

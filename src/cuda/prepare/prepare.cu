@@ -123,8 +123,8 @@ void launch_passes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const WorkspaceLayout& tiles = a.workspace_layout;
   if (a.with_bounds) {
-    launch_kernel(select_keys, a.problem.batch, kKeySelectionThreads, LaunchOrder::after_stream, stream,
-                  a);
+    launch_kernel(select_keys, a.problem.batch, kKeySelectionThreads, LaunchOrder::after_stream,
+                  stream, a);
   }
   if (tiles.with_any_axes()) launch_axes<kType, kAligned>(a, stream);
   const bool may_overlap = tiles.with_any_axes() && !a.with_bounds;

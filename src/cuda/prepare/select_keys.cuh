@@ -11,7 +11,8 @@
 // that follows reads the tensors through them, as if there were no others.
 namespace openvc::cuda::prepare {
 
-inline constexpr int kKeySelectionThreads = 1024;  // a block for each sequence: all that it may have
+inline constexpr int kKeySelectionThreads =
+    1024;  // a block for each sequence: all that it may have
 inline constexpr int kKeySelectionWarps = kKeySelectionThreads / kWarp;
 
 struct SelectKeysStorage {
@@ -45,8 +46,8 @@ static __global__ void __launch_bounds__(kKeySelectionThreads)
   const std::uint8_t* mask = selection.mask + batch * selection.mask_batch_stride;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto range =
-      static_cast<std::int32_t>(numerics::round_up(numerics::ceil_div(all, kKeySelectionWarps), kWarp));
+  const auto range = static_cast<std::int32_t>(
+      numerics::round_up(numerics::ceil_div(all, kKeySelectionWarps), kWarp));
   const std::int32_t first = warp * range;
   const std::int32_t last = first + range < length ? first + range : length;
   std::int32_t count = 0;
