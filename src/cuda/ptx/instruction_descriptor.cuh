@@ -13,7 +13,7 @@ enum class AccumulatorType : std::uint32_t { binary16 = 0, binary32 = 1 };
 
 /// D[M, N] of A and B in E4M3 (code 0 in the bits 7 to 12), both K-major (bits 15 and 16 zero),
 /// dense, not negated. M is 64 or 128, N a multiple of 8, or of 16 where M is 128.
-constexpr std::uint32_t instruction_descriptor(AccumulatorType type, int m, int n) {
+__device__ constexpr std::uint32_t instruction_descriptor(AccumulatorType type, int m, int n) {
   return static_cast<std::uint32_t>(type) << 4 | static_cast<std::uint32_t>(n / 8) << 17 |
          static_cast<std::uint32_t>(m / 16) << 24;
 }

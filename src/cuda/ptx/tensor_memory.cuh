@@ -5,8 +5,8 @@
 
 // Tensor memory: PTX ISA 9.0, 9.7.16 (PTX 8.6, sm_100a and sm_103a). 128 lanes of 512 columns of 32
 // bits for each multiprocessor. An address has the lane in its upper half, the column in its lower.
-// Warp w of a warpgroup reaches the lanes 32 (w % 4) .. + 31 alone. All functions but the fences are
-// executed by whole warps.
+// Warp w of a warpgroup reaches the lanes 32 (w % 4) .. + 31 alone. All functions but the fences
+// are executed by whole warps.
 namespace openvc::cuda::ptx {
 
 inline constexpr int kTensorMemoryColumns = 512;
@@ -17,10 +17,10 @@ inline constexpr std::uint32_t kTensorMemoryLane = 1u << 16;  // distance of two
 /// goes to shared memory.
 template <int kColumns>
 __device__ __forceinline__ void tcgen05_alloc(std::uint32_t shared_destination) {
-  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
-                   shared_destination),
-               "n"(kColumns)
-               : "memory");
+  asm volatile(
+      "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(shared_destination),
+      "n"(kColumns)
+      : "memory");
 }
 
 /// tcgen05.relinquish_alloc_permit: this block allocates no more.
@@ -73,11 +73,10 @@ __device__ __forceinline__ void tensor_memory_fence_operand(std::uint32_t (&r)[k
 /// tcgen05.ld.32x32b.x8: r[i] is column i of the thread's lane. `address`: the first lane of the
 /// warp and the first column.
 __device__ __forceinline__ void tcgen05_ld_32x32b_x8(float (&r)[8], std::uint32_t address) {
-  asm volatile(
-      "tcgen05.ld.sync.aligned.32x32b.x8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
-      : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
-        "=f"(r[7])
-      : "r"(address));
+  asm volatile("tcgen05.ld.sync.aligned.32x32b.x8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+               : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
+                 "=f"(r[7])
+               : "r"(address));
 }
 
 /// tcgen05.ld.32x32b.x32.
@@ -95,7 +94,8 @@ __device__ __forceinline__ void tcgen05_ld_32x32b_x32(float (&r)[32], std::uint3
 }
 
 /// tcgen05.ld.32x32b.x64.pack::16b: r[i] holds the lower halves of the columns 2i and 2i + 1.
-__device__ __forceinline__ void tcgen05_ld_32x32b_x64_pack_16b(std::uint32_t (&r)[64], std::uint32_t address) {
+__device__ __forceinline__ void tcgen05_ld_32x32b_x64_pack_16b(std::uint32_t (&r)[64],
+                                                               std::uint32_t address) {
   asm volatile(
       "tcgen05.ld.sync.aligned.32x32b.x64.pack::16b.b32 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17,"
@@ -121,12 +121,12 @@ __device__ __forceinline__ void tcgen05_st_32x32b_x32(std::uint32_t address,
   asm volatile(
       "tcgen05.st.sync.aligned.32x32b.x32.b32 [%0], "
       "{%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18,"
-      " %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32};"
-      ::"r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(r[4]), "r"(r[5]), "r"(r[6]),
-      "r"(r[7]), "r"(r[8]), "r"(r[9]), "r"(r[10]), "r"(r[11]), "r"(r[12]), "r"(r[13]), "r"(r[14]),
-      "r"(r[15]), "r"(r[16]), "r"(r[17]), "r"(r[18]), "r"(r[19]), "r"(r[20]), "r"(r[21]),
-      "r"(r[22]), "r"(r[23]), "r"(r[24]), "r"(r[25]), "r"(r[26]), "r"(r[27]), "r"(r[28]),
-      "r"(r[29]), "r"(r[30]), "r"(r[31])
+      " %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32};" ::"r"(address),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(r[4]), "r"(r[5]), "r"(r[6]), "r"(r[7]),
+      "r"(r[8]), "r"(r[9]), "r"(r[10]), "r"(r[11]), "r"(r[12]), "r"(r[13]), "r"(r[14]), "r"(r[15]),
+      "r"(r[16]), "r"(r[17]), "r"(r[18]), "r"(r[19]), "r"(r[20]), "r"(r[21]), "r"(r[22]),
+      "r"(r[23]), "r"(r[24]), "r"(r[25]), "r"(r[26]), "r"(r[27]), "r"(r[28]), "r"(r[29]),
+      "r"(r[30]), "r"(r[31])
       : "memory");
 }
 
