@@ -37,6 +37,7 @@ class Rule(NamedTuple):
 
 BELOW_KERNELS = ("cuda/device/*", "cuda/host/*", "cuda/ptx/*", "schedule/*", "numerics/*")
 KERNEL = Rule((*BELOW_KERNELS, *VOCABULARY), CUDA)
+ATTENTION_KERNEL = Rule(("cuda/attention/*", *KERNEL.layers), CUDA)
 BACKENDS = (
     "cpu/*.hpp",
     "cuda/sm*/launch.hpp",
@@ -54,6 +55,7 @@ RULES = {
     "src/cuda/ptx": Rule((), CUDA),
     "src/cuda/device": Rule(("cuda/ptx/*", "schedule/*", "numerics/*"), ()),
     "src/cuda/host": Rule(("cuda/ptx/*", "schedule/*", "numerics/*", *VOCABULARY), (*CUDA, *POSIX)),
+    "src/cuda/attention": KERNEL,
     "src/cuda/prepare": KERNEL,
     "src/cuda/check": KERNEL,
     "src/cuda/output": KERNEL,
@@ -112,7 +114,7 @@ def violations(root: Path) -> Iterator[str]:
             if path.startswith("src/"):
                 yield f"{path}:1: the folder belongs to no layer; add it to tools/check_layering.py"
             continue
-        rule = RULES.get(layer, KERNEL)
+        rule = RULES.get(layer, ATTENTION_KERNEL)
         for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
             match = INCLUDE.match(line)
             if match is None:

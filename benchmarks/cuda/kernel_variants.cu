@@ -19,8 +19,8 @@
 
 #include "arguments.hpp"
 #include "cpu/prepare.hpp"
+#include "cuda/attention/arguments.hpp"
 #include "cuda/gpu_sample.cuh"
-#include "cuda/sm90/arguments.hpp"
 #include "cuda/sm90/launch.hpp"
 #include "cuda/sm90/launch_kernel.cuh"
 #include "gpu/contract_rows.hpp"
@@ -139,20 +139,20 @@ struct Output {
   }
 };
 
-constexpr cuda::sm90::KernelConfig kConfigs[] = {
+constexpr cuda::KernelConfig kConfigs[] = {
     {.cluster_size = 1},
     {.key_stages = 4, .value_stages = 4},
 };
 
 template <std::size_t kIndex>
-struct Config {
-  static constexpr cuda::sm90::KernelConfig kValue = kConfigs[kIndex];
+struct Config : cuda::sm90::Hopper {
+  static constexpr cuda::KernelConfig kValue = kConfigs[kIndex];
 };
 
 template <class Config>
 void launch(const schedule::PreparedView& inputs, const Output& out, bool lse) {
   cuda::sm90::launch_kernel<Config>(
-      cuda::sm90::make_parameters({inputs, out.view, lse ? out.lse : nullptr}),
+      cuda::make_parameters({inputs, out.view, lse ? out.lse : nullptr}, cuda::sm90::kTileShape),
       cuda::device_info(0), nullptr);
 }
 
@@ -177,7 +177,7 @@ std::vector<Variant> all_variants() {
   std::vector<Variant> variants;
   variants.push_back({"shipped", launch_product, numerics::kMaxExtraSteps, true});
   [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
-    const auto add = [&](const cuda::sm90::KernelConfig& c, Launch function) {
+    const auto add = [&](const cuda::KernelConfig& c, Launch function) {
       variants.push_back({"cluster " + std::to_string(c.cluster_size) + ", stages " +
                               std::to_string(c.key_stages) + "/" + std::to_string(c.value_stages),
                           function, c.max_extra_steps, c.causal});

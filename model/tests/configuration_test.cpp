@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/sm90/arguments.hpp"
+#include "cuda/attention/arguments.hpp"
 #include "cuda/sm90/launch_kernel.cuh"
 #include "gpu/sm90_fixture.hpp"
 
@@ -14,10 +14,9 @@
 namespace openvc::test {
 namespace {
 
-struct SingleBlocks {
+struct SingleBlocks : cuda::sm90::Hopper {
   static constexpr std::string_view kName = "SingleBlocks";
-  static constexpr cuda::sm90::KernelConfig kValue{
-      .cluster_size = 1, .key_stages = 3, .value_stages = 2};
+  static constexpr cuda::KernelConfig kValue{.cluster_size = 1, .key_stages = 3, .value_stages = 2};
 };
 
 class ModelConfiguration : public Sm90Test {};
@@ -35,7 +34,8 @@ TEST_F(ModelConfiguration, BlocksAloneGiveTheSameBytes) {
     model::set_schedule(schedule);
     out.clear();
     cuda::sm90::launch_kernel<SingleBlocks>(
-        cuda::sm90::make_parameters({device.view(), out.view(), out.log_sum_exp()}),
+        cuda::make_parameters({device.view(), out.view(), out.log_sum_exp()},
+                              cuda::sm90::kTileShape),
         cuda::device_info(0), nullptr);
     EXPECT_TRUE(out.bytes() == expected);
   }

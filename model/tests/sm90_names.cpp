@@ -25,6 +25,7 @@ extern template void attention_kernel<CausalFourSteps>(Parameters);
 namespace openvc::test {
 namespace {
 
+using namespace cuda;
 using namespace cuda::sm90;
 
 std::string role_name(unsigned warp) {

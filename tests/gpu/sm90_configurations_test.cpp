@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/sm90/arguments.hpp"
+#include "cuda/attention/arguments.hpp"
+#include "cuda/sm90/config.hpp"
 #include "cuda/sm90/kernel_table.hpp"
 #include "gpu/sm90_fixture.hpp"
 
@@ -28,11 +29,12 @@ class Sm90Configurations : public Sm90Test {
     run_on_device(device.view(), out);
     const std::vector<std::byte> expected = out.bytes();
     int served = 0;
-    for (const cuda::sm90::Kernel& kernel : cuda::sm90::kernels()) {
+    for (const cuda::Kernel& kernel : cuda::sm90::kernels()) {
       if (!can_serve(kernel.config, c.problem.mask, c.numerics.max_extra_steps)) continue;
       ++served;
       out.clear();
-      kernel.launch(cuda::sm90::make_parameters({device.view(), out.view(), out.log_sum_exp()}),
+      kernel.launch(cuda::make_parameters({device.view(), out.view(), out.log_sum_exp()},
+                                          cuda::sm90::kTileShape),
                     cuda::device_info(0), nullptr);
       cuda::check(cudaDeviceSynchronize(), "running a configuration");
       EXPECT_EQ(out.fault(true), "") << kernel.name;

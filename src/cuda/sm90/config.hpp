@@ -3,15 +3,13 @@
 
 #include <cstddef>
 
+#include "cuda/attention/kernel_config.hpp"
+#include "cuda/sm90/launch.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/contract.hpp"
 
 // Shape of the Hopper kernel. Nothing in this file may change a result.
 namespace openvc::cuda::sm90 {
-
-inline constexpr int kWarpThreads = 32;
-inline constexpr int kWarpgroupWarps = 4;
-inline constexpr int kWarpgroupThreads = kWarpgroupWarps * kWarpThreads;
 
 // Warpgroup 0 loads, one warp for each kind of tile so that none waits for another's stage.
 // Warpgroups 1 and 2 compute, each for 64 query rows, the height of a wgmma.
@@ -51,24 +49,17 @@ static_assert([] {
 // Tile sizes.
 inline constexpr int kRowsPerWarpgroup = 64;
 inline constexpr int kRowsPerBlock = kConsumerWarpgroups * kRowsPerWarpgroup;
-inline constexpr int kStepBytes = numerics::kColumnsPerStep;          // one k-step of a product
-inline constexpr int kScoreSteps = numerics::kHeadDim / kStepBytes;   // k-steps of Q K^T
-inline constexpr int kValueSteps = numerics::kKeyBlock / kStepBytes;  // k-steps of P V
+inline constexpr TileShape kTileShape = tile_shape(kRowsPerBlock, kPackedFormat);
+static_assert(kPackedFormat.query_tile % (2 * kRowsPerBlock) == 0);
 /// Behind the channels of V come its residual columns and one row of ones: eight, the granularity
 /// of a product's N dimension.
-inline constexpr int kOnesRows = 1;
-inline constexpr int kValueRows =
-    numerics::kHeadDim + numerics::kValueColumns + kOnesRows;  // N of P V
-static_assert(kValueRows % 8 == 0);
+inline constexpr int kValueRows = kTileShape.value_rows;
+static_assert(kPackedFormat.ones_rows == 1 && kValueRows % 8 == 0);
 inline constexpr int kSharedMemoryLimit = 232'448;  // bytes a block can opt in to on sm_90
 
-/// What a kernel is compiled for. Kernels are templates over a type whose kValue is one of these.
-struct KernelConfig {
-  int cluster_size = 2;     // blocks that share K and V tiles by multicast: 1 or 2
-  int max_extra_steps = 0;  // planes of residual columns that fit into a stage: 0, 2 or 4
-  int key_stages = 5;
-  int value_stages = 5;
-  bool causal = false;  // the dense main loop has no mask code
+/// Base of all configurations.
+struct Hopper {
+  static constexpr TileShape kShape = kTileShape;
 };
 
 }  // namespace openvc::cuda::sm90

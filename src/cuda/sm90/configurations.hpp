@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "cuda/attention/kernel_table.hpp"
 #include "cuda/sm90/config.hpp"
 
 // The kernels that are compiled, each in its file of instantiations/.
@@ -12,34 +13,31 @@
 // with residual columns share one kernel.
 namespace openvc::cuda::sm90 {
 
-struct Dense {
+struct Dense : Hopper {
   static constexpr std::string_view kName = "Dense";
   static constexpr KernelConfig kValue{};
 };
 
-struct DenseTwoSteps {
+struct DenseTwoSteps : Hopper {
   static constexpr std::string_view kName = "DenseTwoSteps";
   static constexpr KernelConfig kValue{.max_extra_steps = 2, .key_stages = 4, .value_stages = 4};
 };
 
-struct DenseFourSteps {
+struct DenseFourSteps : Hopper {
   static constexpr std::string_view kName = "DenseFourSteps";
   static constexpr KernelConfig kValue{.max_extra_steps = 4, .key_stages = 3, .value_stages = 4};
 };
 
-struct Causal {
+struct Causal : Hopper {
   static constexpr std::string_view kName = "Causal";
   static constexpr KernelConfig kValue{.causal = true};
 };
 
-struct CausalFourSteps {
+struct CausalFourSteps : Hopper {
   static constexpr std::string_view kName = "CausalFourSteps";
   static constexpr KernelConfig kValue{
       .max_extra_steps = 4, .key_stages = 3, .value_stages = 4, .causal = true};
 };
-
-template <class... Configs>
-struct KernelSet {};
 
 // Values of the CMake option OPENVC_KERNEL_SET, kernels in the order in which a launch tries them.
 // Each set serves every call; the small one compiles sooner and runs slower.

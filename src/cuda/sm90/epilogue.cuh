@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
+#include "cuda/attention/parameters.cuh"
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/mainloop.cuh"
-#include "cuda/sm90/parameters.cuh"
 #include "numerics/online_softmax.hpp"
 
 // From the accumulator to the output: normalise, undo the code of V, convert, store.

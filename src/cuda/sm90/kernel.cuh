@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "cuda/attention/load.cuh"
+#include "cuda/attention/parameters.cuh"
+#include "cuda/attention/storage.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
@@ -11,10 +14,7 @@
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/epilogue.cuh"
-#include "cuda/sm90/load.cuh"
 #include "cuda/sm90/mainloop.cuh"
-#include "cuda/sm90/parameters.cuh"
-#include "cuda/sm90/storage.cuh"
 
 namespace openvc::cuda::sm90 {
 
@@ -31,6 +31,13 @@ __device__ __forceinline__ void consume(const Parameters& parameters, Storage<Co
     consumer.run_mainloop(consumer.tiles(parameters.problem_of(work.batch_head)).count);
     store_rows(consumer, work.batch_head);
   }
+}
+
+template <class Config>
+__device__ __forceinline__ void load(const Loader<Config>& loader, WarpRole role) {
+  if (role == WarpRole::query_loader) loader.load_queries();
+  if (role == WarpRole::key_loader) loader.load_keys();
+  if (role == WarpRole::value_loader) loader.load_values();
 }
 
 template <class Config>
@@ -74,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   if (warp < kWarpgroupWarps) {
     ptx::setmaxnreg_dec<role_registers(warp_role(0))>();
-    if (ptx::elect_sync()) Loader<Config>{parameters, shared, coord}.run(warp_role(warp));
+    if (ptx::elect_sync()) load(Loader<Config>{parameters, shared, coord}, warp_role(warp));
     __syncwarp();
   } else {
     ptx::setmaxnreg_inc<role_registers(WarpRole::consumer)>();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cuda/sm90/kernel_table.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "cuda/sm90/configurations.hpp"
@@ -20,12 +19,5 @@ constexpr auto kKernels = make_table(kernel_sets::OPENVC_KERNEL_SET{});
 }  // namespace
 
 std::span<const Kernel> kernels() { return kKernels; }
-
-const Kernel* find_kernel(std::span<const Kernel> kernels, Mask mask, int max_extra_steps) {
-  const auto found = std::ranges::find_if(kernels, [&](const Kernel& kernel) {
-    return can_serve(kernel.config, mask, max_extra_steps);
-  });
-  return found == kernels.end() ? nullptr : &*found;
-}
 
 }  // namespace openvc::cuda::sm90

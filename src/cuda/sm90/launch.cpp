@@ -3,9 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/attention/arguments.hpp"
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
-#include "cuda/sm90/arguments.hpp"
+#include "cuda/sm90/config.hpp"
 #include "cuda/sm90/kernel_table.hpp"
 
 namespace openvc::cuda::sm90 {
@@ -22,7 +23,7 @@ void launch(const schedule::PreparedView& inputs, const MutableTensorView& out, 
             "steps, or build with OPENVC_KERNEL_SET=all.");
   }
   const DeviceGuard guard(device.ordinal);
-  kernel->launch(make_parameters({inputs, out, log_sum_exp}), device,
+  kernel->launch(make_parameters({inputs, out, log_sum_exp}, kTileShape), device,
                  static_cast<cudaStream_t>(stream));
 }
 

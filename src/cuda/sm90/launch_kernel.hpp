@@ -3,8 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/attention/parameters.cuh"
 #include "cuda/host/device.hpp"
-#include "cuda/sm90/parameters.cuh"
 
 namespace openvc::cuda::sm90 {
 

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
+#include "cuda/attention/load.cuh"
+#include "cuda/attention/storage.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/sm90/config.hpp"
-#include "cuda/sm90/load.cuh"
 #include "cuda/sm90/softmax.cuh"
-#include "cuda/sm90/storage.cuh"
 #include "schedule/mask.hpp"
 #include "schedule/ring_state.hpp"
 
@@ -27,6 +27,9 @@
 // accumulator short, which has 14 bits and truncates.
 namespace openvc::cuda::sm90 {
 
+template <class Config>
+using Storage = TileStorage<Config>;
+
 inline constexpr int kAccumulatorRegisters = kValueRows / 2;
 // Columns behind the channels: those of residuals lie in the threads and registers of the axes that
 // they belong to, 64 registers further; the column of ones, the last, in the last lane of each
@@ -35,7 +38,7 @@ inline constexpr int kColumnRegisters = numerics::kHeadDim / 2;
 inline constexpr int kLowSum = kColumnRegisters + 1;   // of row g
 inline constexpr int kHighSum = kColumnRegisters + 3;  // of row g + 8
 inline constexpr int kSumLane = 3;
-static_assert(numerics::kValueColumns == 7 && kOnesRows == 1);
+static_assert(numerics::kValueColumns == 7 && kPackedFormat.ones_rows == 1);
 
 /// Whether a step of the pipeline issues score products: two tiles ahead there may be none.
 enum class ScoreProducts { issue, none };
@@ -173,8 +176,8 @@ struct Consumer {
 #pragma unroll
       for (int step = 0; step < kExtraSteps; ++step) {
         ptx::wgmma_m64n128k32_f16_ss(
-            scores, ptx::advance_descriptor(query_columns, step * Shared::kColumnTile),
-            ptx::advance_descriptor(key_columns, step * Shared::kColumnTile), step != 0);
+            scores, ptx::advance_descriptor(query_columns, step * Shared::kQueryColumnTile),
+            ptx::advance_descriptor(key_columns, step * Shared::kKeyColumnTile), step != 0);
       }
     }
 #pragma unroll

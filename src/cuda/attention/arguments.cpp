@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda/sm90/arguments.hpp"
+#include "cuda/attention/arguments.hpp"
 
 #include <cstddef>
 #include <cstdint>
 
 #include "cuda/host/tensor_map.hpp"
-#include "cuda/sm90/config.hpp"
-#include "cuda/sm90/launch.hpp"
 
-namespace openvc::cuda::sm90 {
+namespace openvc::cuda {
 namespace {
 
 bool is_vectorised(const MutableTensorView& out) {
@@ -22,7 +20,7 @@ bool is_vectorised(const MutableTensorView& out) {
 
 }  // namespace
 
-Parameters make_parameters(const Arguments& arguments) {
+Parameters make_parameters(const Arguments& arguments, const TileShape& shape) {
   const auto& [inputs, out, log_sum_exp] = arguments;
   const schedule::Problem& problem = inputs.problem;
   const schedule::PreparedLayout& layout = inputs.layout;
@@ -31,6 +29,8 @@ Parameters make_parameters(const Arguments& arguments) {
   const auto key_rows = static_cast<std::uint64_t>(problem.padded_keys());
   constexpr std::uint64_t kRowBytes = numerics::kHeadDim;
   constexpr std::uint32_t kKeys = numerics::kKeyBlock;
+  const auto query_box = static_cast<std::uint32_t>(shape.query_rows);
+  const auto value_rows = static_cast<std::uint32_t>(shape.value_rows);
 
   const auto rows_of = [&](std::size_t section, std::uint64_t rows, std::uint64_t planes,
                            std::uint32_t width, std::uint32_t box_rows) {
@@ -41,21 +41,18 @@ Parameters make_parameters(const Arguments& arguments) {
                       .box = {width, box_rows}};
   };
   Parameters p{};
-  p.query_map =
-      encode_tensor_map(rows_of(layout.query_codes, query_rows, heads, kRowBytes, kRowsPerBlock),
-                        TileSwizzle::bytes_128);
+  p.query_map = encode_tensor_map(
+      rows_of(layout.query_codes, query_rows, heads, kRowBytes, query_box), TileSwizzle::bytes_128);
   p.key_map = encode_tensor_map(rows_of(layout.key_codes, key_rows, heads, kRowBytes, kKeys),
                                 TileSwizzle::bytes_128);
-  static_assert(kPackedFormat.ones_rows == kOnesRows);
-  static_assert(kPackedFormat.query_tile % (2 * kRowsPerBlock) == 0);
   p.value_map = encode_tensor_map(
-      rows_of(layout.value_codes, key_rows / kKeys * kValueRows, heads, kKeys, kValueRows),
+      rows_of(layout.value_codes, key_rows / kKeys * value_rows, heads, kKeys, value_rows),
       TileSwizzle::bytes_128);
   if (inputs.max_extra_steps > 0) {
     const std::uint64_t planes = heads * static_cast<std::uint64_t>(inputs.max_extra_steps);
-    p.query_columns_map = encode_tensor_map(
-        rows_of(layout.query_columns, query_rows, planes, kStepBytes, kRowsPerBlock),
-        TileSwizzle::bytes_32);
+    p.query_columns_map =
+        encode_tensor_map(rows_of(layout.query_columns, query_rows, planes, kStepBytes, query_box),
+                          TileSwizzle::bytes_32);
     p.key_columns_map = encode_tensor_map(
         rows_of(layout.key_columns, key_rows, planes, kStepBytes, kKeys), TileSwizzle::bytes_32);
   }
@@ -78,4 +75,4 @@ Parameters make_parameters(const Arguments& arguments) {
   return p;
 }
 
-}  // namespace openvc::cuda::sm90
+}  // namespace openvc::cuda

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include "cuda/sm90/parameters.cuh"
+#include "cuda/attention/kernel_config.hpp"
+#include "cuda/attention/parameters.cuh"
 #include "openvc/tensor_view.hpp"
 #include "schedule/prepared_layout.hpp"
 
-namespace openvc::cuda::sm90 {
+namespace openvc::cuda {
 
 /// What a launch is given on the host.
 struct Arguments {
@@ -15,6 +16,6 @@ struct Arguments {
 };
 
 /// The same as the kernel takes it: pointers of the sections, tensor maps of the tiles.
-Parameters make_parameters(const Arguments& arguments);
+Parameters make_parameters(const Arguments& arguments, const TileShape& shape);
 
-}  // namespace openvc::cuda::sm90
+}  // namespace openvc::cuda

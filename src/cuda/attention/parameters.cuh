@@ -8,15 +8,15 @@
 #include "schedule/prepared_layout.hpp"
 #include "schedule/problem.hpp"
 
-namespace openvc::cuda::sm90 {
+namespace openvc::cuda {
 
 enum class OutputType : std::uint8_t { bfloat16, float16 };
 
-/// Kernel parameters; passed by value in constant memory, where TMA finds its maps.
+/// Parameters of attention kernels; passed by value in constant memory, where TMA finds its maps.
 struct Parameters {
-  CUtensorMap query_map;  // [bh][query_rows][kHeadDim] bytes, box of kRowsPerBlock rows
+  CUtensorMap query_map;  // [bh][query_rows][kHeadDim] bytes, box of TileShape::query_rows
   CUtensorMap key_map;    // [bh][padded_keys][kHeadDim] bytes, box of kKeyBlock rows
-  CUtensorMap value_map;  // [bh][block * kValueRows][kKeyBlock] bytes, box of kValueRows rows
+  CUtensorMap value_map;  // [bh][block * value_rows][kKeyBlock] bytes, box of TileShape::value_rows
   CUtensorMap query_columns_map;  // [step * bh][query_rows][kColumnsPerStep]
   CUtensorMap key_columns_map;    // [step * bh][padded_keys][kColumnsPerStep]
   schedule::Problem problem;
@@ -38,4 +38,4 @@ struct Parameters {
   }
 };
 
-}  // namespace openvc::cuda::sm90
+}  // namespace openvc::cuda

@@ -1,39 +1,45 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#include "cuda/sm90/config.hpp"
+#include "cuda/attention/kernel_config.hpp"
 #include "schedule/prepared_layout.hpp"
 
-namespace openvc::cuda::sm90 {
+namespace openvc::cuda {
 
 /// Swizzle atoms and so tiles start at multiples of this.
 inline constexpr int kTileAlignment = 1024;
 
-/// Shared memory of a block. Host code asks only for its size.
+/// Shared memory of a block: what loaders and consumers of all architectures share. Host code asks
+/// only for its size.
 ///
 /// Tiles are K-major with 128-byte rows and the 128-byte swizzle (residual columns: 32-byte rows,
-/// 32-byte swizzle), as TMA writes and wgmma reads them.
+/// 32-byte swizzle), as TMA writes and tensor cores read them.
 template <class Config>
-struct alignas(kTileAlignment) Storage {
+struct alignas(kTileAlignment) TileStorage {
   static constexpr KernelConfig kConfig = Config::kValue;
+  static constexpr TileShape kShape = Config::kShape;
   static constexpr bool kWithColumns = kConfig.max_extra_steps > 0;
-  static constexpr int kColumnTile = numerics::kKeyBlock * kStepBytes;  // of keys or queries
-  static_assert(kRowsPerBlock == numerics::kKeyBlock);
+  static constexpr int kQueryColumnTile = kShape.query_rows * kStepBytes;  // of one k-step
+  static constexpr int kKeyColumnTile = numerics::kKeyBlock * kStepBytes;
 
+  template <int kRows>
   struct alignas(kTileAlignment) PlainTile {
-    std::uint8_t codes[numerics::kKeyBlock * numerics::kHeadDim];
+    std::uint8_t codes[kRows * numerics::kHeadDim];
   };
+  template <int kRows>
   struct alignas(kTileAlignment) TileWithColumns {
-    std::uint8_t codes[numerics::kKeyBlock * numerics::kHeadDim];
-    std::uint8_t columns[(kWithColumns ? kConfig.max_extra_steps : 1) * kColumnTile];
+    std::uint8_t codes[kRows * numerics::kHeadDim];
+    std::uint8_t columns[(kWithColumns ? kConfig.max_extra_steps : 1) * kRows * kStepBytes];
   };
-  using Tile = std::conditional_t<kWithColumns, TileWithColumns, PlainTile>;
+  template <int kRows>
+  using Tile = std::conditional_t<kWithColumns, TileWithColumns<kRows>, PlainTile<kRows>>;
 
   struct alignas(kTileAlignment) ValueTile {
-    std::uint8_t codes[kValueRows * numerics::kKeyBlock];  // PreparedLayout
+    std::uint8_t codes[kShape.value_rows * numerics::kKeyBlock];  // PreparedLayout
   };
 
   /// The code of V, for the output. Comes with the Q tile.
@@ -42,8 +48,8 @@ struct alignas(kTileAlignment) Storage {
     float means[numerics::kHeadDim];
   };
 
-  Tile queries;
-  Tile keys[kConfig.key_stages];
+  Tile<kShape.query_rows> queries;
+  Tile<numerics::kKeyBlock> keys[kConfig.key_stages];
   ValueTile values[kConfig.value_stages];
 
   // Of the current work item and, as soon as its Q tile is loaded, of the next.
@@ -58,4 +64,8 @@ struct alignas(kTileAlignment) Storage {
   std::uint64_t value_empty[kConfig.value_stages];  // every block of the cluster has used it
 };
 
-}  // namespace openvc::cuda::sm90
+/// Bytes of dynamic shared memory that a block asks for: it may start anywhere.
+template <class Shared>
+inline constexpr std::size_t kBytesWithAlignment = sizeof(Shared) + alignof(Shared);
+
+}  // namespace openvc::cuda
