@@ -27,6 +27,10 @@ class Clock {
       counts_[i] = std::max(counts_[i], other.counts_[i]);
     }
   }
+  /// Leaves the deeds of a party out.
+  void forget(Party party) {
+    if (party < counts_.size()) counts_[party] = 0;
+  }
   /// Whether all that happened before the other has happened before this.
   [[nodiscard]] bool covers(const Clock& other) const {
     for (Party party = 0; party < other.counts_.size(); ++party) {

@@ -30,6 +30,7 @@ Block::Block(const Grid& grid, unsigned block_index, unsigned rank)
     : index(block_index),
       meetings((grid.threads + kWarpLanes - 1) / kWarpLanes),
       product_logs((meetings.size() + 3) / 4),
+      pipe(rank),
       alive(grid.threads) {
   shared.reserve_dynamic(grid.dynamic_shared_bytes);
   for (unsigned warp = 0; warp < meetings.size(); ++warp) tensor_cores.emplace_back(rank, warp);
@@ -77,10 +78,9 @@ void Cluster::run() {
   }
   while (alive_ > 0) {
     const bool nobody = ready_.empty();
-    if (!transfers_.empty() &&
-        (nobody || (schedule_.engines == Engines::random && draw(kCopyOneIn)))) {
-      const bool in_order = schedule_.turns == Turns::in_order;
-      transfers_.complete(in_order ? 0 : random_() % transfers_.size());
+    const std::size_t work = engine_work();
+    if (work != 0 && (nobody || (schedule_.engines == Engines::random && draw(kCopyOneIn)))) {
+      advance_engine(schedule_.turns == Turns::in_order ? 0 : random_() % work);
       continue;
     }
     if (nobody) throw Fault(describe_deadlock());
@@ -90,6 +90,21 @@ void Cluster::run() {
     ready_.pop_front();
     resume(thread);
     if (failure_) std::rethrow_exception(failure_);
+  }
+}
+
+/// What engines can do next: any of the copies, the first product or commit of a block.
+std::size_t Cluster::engine_work() const {
+  std::size_t work = transfers_.size();
+  for (const auto& block : blocks_) work += block->pipe.empty() ? 0 : 1;
+  return work;
+}
+
+void Cluster::advance_engine(std::size_t choice) {
+  if (choice < transfers_.size()) return transfers_.complete(choice);
+  choice -= transfers_.size();
+  for (const auto& block : blocks_) {
+    if (!block->pipe.empty() && choice-- == 0) return block->pipe.advance();
   }
 }
 
@@ -144,6 +159,7 @@ void Cluster::end(unsigned index) {
   Block& own = block();
   const TensorCore& tensor_core = own.tensor_cores[warp()];
   if (!tensor_core.is_idle()) fail("ends before it has waited for its products (wgmma)");
+  if (own.tensor_memory != nullptr) own.tensor_memory->end_of_thread();
   --alive_;
   --own.alive;
   if (has_arrived_at_cluster(threads_[index])) --arrived_at_cluster_;
@@ -160,6 +176,8 @@ void Cluster::end(unsigned index) {
     fail("the block ends, and nothing orders an arrival of another block at " +
          describe_barrier(rank(), offset) + " before that");
   }
+  own.pipe.end_of_block(before);
+  if (own.tensor_memory != nullptr) own.tensor_memory->end_of_block();
   for (const ProductLog& log : own.product_logs) {
     if (!log.is_even()) fail("the warps of a warpgroup have issued unlike numbers of products");
   }

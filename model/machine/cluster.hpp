@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "machine/block_product.hpp"
 #include "machine/clock.hpp"
 #include "machine/machine.hpp"
 #include "machine/mbarrier.hpp"
 #include "machine/shared_memory.hpp"
 #include "machine/tensor_core.hpp"
+#include "machine/tensor_memory.hpp"
 #include "machine/transfer.hpp"
 
 // The blocks of a cluster, and who of their threads runs.
@@ -40,6 +42,7 @@ enum class State {
   at_mbarrier,
   in_warp,
   for_registers,
+  for_columns,
   ended,
 };
 
@@ -75,7 +78,9 @@ struct Block {
   std::vector<Meeting> meetings;              // of each warp
   std::deque<TensorCore> tensor_cores;        // of each warp
   std::vector<ProductLog> product_logs;       // of each warpgroup
-  unsigned alive;                             // threads
+  BlockPipe pipe;
+  std::unique_ptr<TensorMemory> tensor_memory;  // made when somebody uses it
+  unsigned alive;                               // threads
   unsigned at_barrier = 0;
   Clock arrived;   // at the barrier
   Clock released;  // from the last one
@@ -94,6 +99,7 @@ class Cluster {
   [[nodiscard]] unsigned running() const { return running_; }
   [[nodiscard]] unsigned rank() const { return running_ / grid_.threads; }
   [[nodiscard]] unsigned thread_in_block() const { return running_ % grid_.threads; }
+  [[nodiscard]] unsigned rank_of(unsigned thread) const { return thread / grid_.threads; }
   [[nodiscard]] unsigned warp() const { return thread_in_block() / kWarpLanes; }
   [[nodiscard]] Block& block() { return *blocks_[rank()]; }
 
@@ -145,6 +151,8 @@ class Cluster {
 
  private:
   [[nodiscard]] std::size_t choose();
+  [[nodiscard]] std::size_t engine_work() const;
+  void advance_engine(std::size_t choice);
   void resume(unsigned thread);
   void end(unsigned thread);
   [[nodiscard]] bool release_block_barrier(unsigned rank);

@@ -51,4 +51,39 @@ void fence_products();
 void commit_products();
 void wait_for_products(int pending_groups);
 
+/// tcgen05.alloc, .dealloc and .relinquish_alloc_permit.
+void allocate_columns(std::uint32_t columns, std::uint32_t shared_destination);
+void free_columns(std::uint32_t address, std::uint32_t columns);
+void relinquish_allocation();
+
+/// tcgen05.ld or .st of a thread, shape 32x32b.
+struct ColumnAccess {
+  const char* instruction;
+  std::uint32_t address;
+  std::byte* registers;
+  int count;           // of registers
+  bool packs = false;  // a load puts the lower halves of two columns into a register
+};
+void load_columns(const ColumnAccess& access);
+void store_columns(const ColumnAccess& access);
+/// tcgen05.wait::ld, ::st, tcgen05.fence::before_thread_sync, ::after_thread_sync.
+void wait_for_column_loads();
+void wait_for_column_stores();
+void fence_before_thread_sync();
+void fence_after_thread_sync();
+
+/// tcgen05.mma of a block: D[128, N] (+)= A[128, 32] B[32, N] in E4M3, D in tensor memory.
+struct BlockProduct {
+  const char* instruction;
+  std::uint32_t d;  // address in tensor memory
+  bool a_in_tensor_memory;
+  std::uint64_t a;  // address there, or descriptor
+  std::uint64_t b;
+  std::uint32_t descriptor;
+  bool accumulate;
+};
+void multiply(const BlockProduct& product);
+/// tcgen05.commit: arrives at a barrier of this block, or at the one at its place in several.
+void commit_block_products(const char* instruction, std::uint32_t barrier, std::uint16_t blocks);
+
 }  // namespace openvc::model

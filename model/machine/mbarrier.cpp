@@ -176,6 +176,27 @@ void arrive_once(const BarrierPlace& place, std::uint32_t bytes, Scope scope,
 
 }  // namespace
 
+void arrive_by_engine(const BarrierPlace& place, const EngineArrival& arrival) {
+  const auto refuse = [&](const std::string& text) {
+    if (!text.empty()) fail_engine(arrival.what, arrival.issuer, text);
+  };
+  if (cluster().block(place.rank).alive == 0) {
+    refuse(name_of(place) + " is of a block that has ended");
+  }
+  refuse(damage(place));
+  Barrier& barrier = cluster().block(place.rank).barriers.at(place.offset);
+  if (barrier.pending == 0) {
+    refuse("one arrival too many at " + name_of(place) + ": " + barrier.describe());
+  }
+  --barrier.pending;
+  if (place.rank != cluster().rank_of(arrival.issuer)) {
+    barrier.from_peers.raise(arrival.from, arrival.before.at(arrival.from));
+  }
+  barrier.arrived.join(arrival.before);
+  refuse(miscount(barrier, place));
+  refuse(settle(barrier, place));
+}
+
 void arrive(std::uint32_t address, std::uint32_t bytes, Scope scope, const char* instruction) {
   cluster().perhaps_yield();
   const BarrierPlace place = barrier_place(address, scope, instruction);

@@ -47,4 +47,14 @@ BarrierPlace barrier_place(std::uint32_t address, Scope scope, const char* instr
 void complete_bytes(const BarrierPlace& place, std::uint32_t bytes, const char* what,
                     unsigned issuer);
 
+/// An arrival that an engine makes: what a clock says has happened before it. `from` is the party
+/// whose deed it is, for barriers of other blocks.
+struct EngineArrival {
+  const char* what;
+  unsigned issuer;  // thread of the cluster
+  Clock before;
+  Party from;
+};
+void arrive_by_engine(const BarrierPlace& place, const EngineArrival& arrival);
+
 }  // namespace openvc::model

@@ -56,38 +56,83 @@ std::string wrong_layout(const Matrix& matrix, const Chunk& chunk, Reference& fi
 
 }  // namespace
 
-/// PTX ISA 9.0, 9.7.15.5.1.2.2: the matrix descriptor of a K-major operand.
-Matrix decode_descriptor(std::uint64_t descriptor, const char* name, const char* instruction) {
-  const auto field = [&](int first, int bits) {
-    return static_cast<std::uint32_t>(descriptor >> first & ((1u << bits) - 1));
-  };
-  const auto refuse = [&](const std::string& text) {
-    fail(std::string(instruction) + ": descriptor of " + name + " " + hexadecimal(descriptor) +
-         ": " + text);
-  };
-  constexpr std::uint32_t kSpans[] = {0, 128, 64, 32};  // by the swizzle mode
-  Matrix matrix{.name = name};
-  matrix.swizzle = kSpans[field(62, 2)];
-  matrix.start = (field(0, 14) << 4) - kWindowBase;
-  matrix.group_stride = field(32, 14) << 4;
-  if (matrix.swizzle == 0) refuse("no swizzle; the model knows those of 32, 64 and 128 bytes");
-  if (field(14, 2) != 0 || field(30, 2) != 0 || field(46, 3) != 0 || field(52, 10) != 0) {
-    refuse("bits that must be zero are not");
+namespace {
+
+/// A descriptor and what messages call it.
+struct Descriptor {
+  std::uint64_t bits;
+  const char* name;
+  const char* instruction;
+
+  [[nodiscard]] std::uint32_t field(int first, int count) const {
+    return static_cast<std::uint32_t>(bits >> first & ((1u << count) - 1));
   }
-  if (field(49, 3) != 0) refuse("a base offset; the model knows tiles that start at a pattern");
-  const std::uint32_t pattern = kGroupRows * matrix.swizzle;
-  if (matrix.start % pattern >= matrix.swizzle) {
-    refuse("the tile starts at " + hexadecimal(matrix.start + kWindowBase) +
-           "; expected a multiple of " + std::to_string(pattern) + ", the swizzle's pattern");
+  [[noreturn]] void refuse(const std::string& text) const {
+    fail(std::string(instruction) + ": descriptor of " + name + " " + hexadecimal(bits) + ": " +
+         text);
   }
-  if (matrix.start % matrix.swizzle + kProductDepth > matrix.swizzle) {
-    refuse("32 bytes of k reach beyond the swizzle's span of " + std::to_string(matrix.swizzle));
+};
+
+/// What the descriptors have in common: the bits from 0 to 45 and 49 to 51.
+Matrix decode_place(const Descriptor& descriptor, std::uint32_t swizzle) {
+  Matrix matrix{.name = descriptor.name, .rank = cluster().rank(), .swizzle = swizzle};
+  matrix.start = (descriptor.field(0, 14) << 4) - kWindowBase;
+  matrix.group_stride = descriptor.field(32, 14) << 4;
+  if (descriptor.field(14, 2) != 0 || descriptor.field(30, 2) != 0) {
+    descriptor.refuse("bits that must be zero are not");
+  }
+  if (descriptor.field(49, 3) != 0) {
+    descriptor.refuse("a base offset; the model knows tiles that start at a pattern");
+  }
+  const std::uint32_t pattern = kGroupRows * swizzle;
+  if (matrix.start % pattern >= swizzle) {
+    descriptor.refuse("the tile starts at " + hexadecimal(matrix.start + kWindowBase) +
+                      "; expected a multiple of " + std::to_string(pattern) +
+                      ", the swizzle's pattern");
+  }
+  if (matrix.start % swizzle + kProductDepth > swizzle) {
+    descriptor.refuse("32 bytes of k reach beyond the swizzle's span of " +
+                      std::to_string(swizzle));
   }
   return matrix;
 }
 
+constexpr const char* kUnknownSwizzle = "no swizzle; the model knows those of 32, 64 and 128 bytes";
+
+}  // namespace
+
+/// PTX ISA 9.0, 9.7.15.5.1.2.2: the matrix descriptor of a K-major operand.
+Matrix decode_descriptor(std::uint64_t bits, const char* name, const char* instruction) {
+  const Descriptor descriptor{bits, name, instruction};
+  constexpr std::uint32_t kSpans[] = {0, 128, 64, 32};  // by the swizzle mode
+  const std::uint32_t swizzle = kSpans[descriptor.field(62, 2)];
+  if (swizzle == 0) descriptor.refuse(kUnknownSwizzle);
+  if (descriptor.field(46, 3) != 0 || descriptor.field(52, 10) != 0) {
+    descriptor.refuse("bits that must be zero are not");
+  }
+  return decode_place(descriptor, swizzle);
+}
+
+/// PTX ISA 9.0, 9.7.16.4.1: the shared memory descriptor of a K-major operand.
+Matrix decode_tcgen05_descriptor(std::uint64_t bits, const char* name, const char* instruction) {
+  const Descriptor descriptor{bits, name, instruction};
+  constexpr std::uint32_t kVersion = 1;
+  if (descriptor.field(46, 3) != kVersion) {
+    descriptor.refuse("the constant in the bits 46 to 48 is " +
+                      std::to_string(descriptor.field(46, 3)) + "; expected 1");
+  }
+  if (descriptor.field(52, 9) != 0) descriptor.refuse("bits that must be zero are not");
+  constexpr std::uint32_t kSpans[] = {0, 0, 128, 0, 64, 0, 32, 0};  // by the swizzle mode
+  const std::uint32_t mode = descriptor.field(61, 3);
+  if (mode == 0) descriptor.refuse(kUnknownSwizzle);
+  if (kSpans[mode] == 0) {
+    descriptor.refuse("swizzle mode " + std::to_string(mode) + "; the model knows 2, 4 and 6");
+  }
+  return decode_place(descriptor, kSpans[mode]);
+}
+
 std::vector<std::byte> read(const Matrix& matrix) {
-  const SharedMemory& shared = cluster().block().shared;
+  const SharedMemory& shared = cluster().block(matrix.rank).shared;
   std::vector<std::byte> bytes(static_cast<std::size_t>(matrix.rows) * kProductDepth);
   std::byte* target = bytes.data();
   for_each_chunk(matrix, [&](std::uint32_t offset, std::uint32_t, std::uint32_t) {

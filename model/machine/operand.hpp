@@ -9,7 +9,8 @@ namespace openvc::model {
 
 /// A matrix in shared memory: rows of 32 bytes of k.
 struct Matrix {
-  const char* name;  // "A" or "B"
+  const char* name;   // "A" or "B"
+  unsigned rank = 0;  // of its block
   std::uint32_t start = 0;
   std::uint32_t swizzle = 0;       // span in bytes
   std::uint32_t group_stride = 0;  // of eight rows
@@ -17,7 +18,11 @@ struct Matrix {
   int rows = 0;
 };
 
+/// Of a matrix of the block that runs, as wgmma has it.
 Matrix decode_descriptor(std::uint64_t descriptor, const char* name, const char* instruction);
+/// The same, as tcgen05.mma has it.
+Matrix decode_tcgen05_descriptor(std::uint64_t descriptor, const char* name,
+                                 const char* instruction);
 
 /// Its bytes, row by row.
 std::vector<std::byte> read(const Matrix& matrix);

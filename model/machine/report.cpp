@@ -82,6 +82,9 @@ void Cluster::describe_waiting_warp(unsigned first_thread, std::string& text) co
     text += warp + "waits with " + count_of(found->second, "lane") + " for registers, of which " +
             std::to_string(blocks_[rank]->free_registers) + " are free";
   }
+  if (states.contains(State::for_columns)) {
+    text += ", which waits for columns of tensor memory that are free";
+  }
 }
 
 std::string Cluster::describe_deadlock() const {
