@@ -40,7 +40,7 @@ function(openvc_add_kernel_library name)
   list(TRANSFORM arg_USES PREPEND openvc_)
   set(target openvc_${name})
   add_library(${target} STATIC ${sources})
-  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}" UNITY_BUILD OFF)
   target_compile_definitions(
     ${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:OPENVC_KERNEL_SET=${OPENVC_KERNEL_SET}>)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--generate-line-info>)

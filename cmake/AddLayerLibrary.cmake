@@ -16,6 +16,13 @@ function(openvc_add_layer layer)
   set(target openvc_${layer})
   if(sources)
     add_library(${target} STATIC ${sources})
+    # Highway includes a source once for each instruction set: such sources stay out of unity builds.
+    foreach(source IN LISTS sources)
+      file(STRINGS "${source}" highway REGEX "^#include [<\"]hwy/" LIMIT_COUNT 1)
+      if(highway)
+        set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      endif()
+    endforeach()
     target_link_libraries(
       ${target}
       PUBLIC openvc_headers ${arg_USES}

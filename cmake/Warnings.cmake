@@ -11,6 +11,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # GCC 12 sees overlapping copies in every 'literal + std::string' (GCC bug 105651).
   list(APPEND openvc_cxx_warnings -Wno-restrict)
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC takes a source that a unit includes for a header, where anonymous namespaces are a fault.
+  list(APPEND openvc_cxx_warnings -Wno-subobject-linkage)
+endif()
 # nvcc compiles the host side of a .cu file from generated code that -Wpedantic, -Wconversion and
 # -Wshadow complain about; its own front end checks what was written.
 set(openvc_cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-restrict)

@@ -18,7 +18,7 @@ namespace {
 using numerics::kHeadDim;
 
 constexpr float kInt8Max = 127.0f;
-constexpr float kSmallestAmax = 1e-12f;
+constexpr float kSmallestInt8Amax = 1e-12f;
 
 using Channels = std::array<float, kHeadDim>;
 
@@ -51,7 +51,7 @@ Channels mean_of_rows(const TensorView& tensor) {
 }
 
 float scale_of(std::span<const float> rows) {
-  float largest = kSmallestAmax;
+  float largest = kSmallestInt8Amax;
   for (const float x : rows) largest = std::max(largest, std::abs(x));
   return largest / kInt8Max;
 }
