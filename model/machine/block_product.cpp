@@ -238,8 +238,10 @@ void multiply(const BlockProduct& product) {
 
 void commit_block_products(const char* instruction, std::uint32_t barrier, std::uint16_t blocks) {
   cluster().perhaps_yield();
-  const BarrierPlace place = barrier_place(barrier, Scope::cluster, instruction);
+  BarrierPlace place = barrier_place(barrier, Scope::cluster, instruction);
   if (is_mutated(Mutation::Kind::skip, instruction, place.rank, place.offset)) return;
+  place.offset +=
+      static_cast<std::uint32_t>(mutation_amount(instruction, place.rank, place.offset));
   if (blocks >> cluster().size() != 0) {
     fail(std::string(instruction) + ": a mask of blocks " + hexadecimal(blocks) +
          " in a cluster of " + std::to_string(cluster().size()));

@@ -64,13 +64,13 @@ std::uint32_t TensorMemory::allocate(std::uint32_t columns) {
   if (relinquished_) fail(name + "after tcgen05.relinquish_alloc_permit");
   const auto is_free = [&](std::uint32_t first) {
     return std::ranges::none_of(allocations_, [&](const auto& taken) {
-      return taken.first < first + columns && first < taken.first + taken.second;
+      return taken.first < first + columns && first < taken.first + taken.second.columns;
     });
   };
   while (true) {
     for (std::uint32_t first = 0; first + columns <= kTensorColumns; first += kLeastColumns) {
       if (!is_free(first)) continue;
-      allocations_[first] = columns;
+      allocations_[first] = {columns, cluster().warp_party(), cluster().tick()};
       for (std::uint32_t column = first; column < first + columns; ++column) {
         for (std::size_t i = 0; i < kTensorLanes; ++i) at(i, column) = kPoisonColumn;
         for (unsigned quarter = 0; quarter < kQuarters; ++quarter) cell(quarter, column) = {};
@@ -85,7 +85,7 @@ std::uint32_t TensorMemory::allocate(std::uint32_t columns) {
 void TensorMemory::free(std::uint32_t address, std::uint32_t columns) {
   const std::string name = "tcgen05.dealloc: ";
   const auto found = allocations_.find(address);
-  if (found == allocations_.end() || found->second != columns) {
+  if (found == allocations_.end() || found->second.columns != columns) {
     fail(name + std::to_string(columns) + " columns at " + hexadecimal(address) +
          " are none that tcgen05.alloc gave");
   }
@@ -109,11 +109,17 @@ void TensorMemory::free(std::uint32_t address, std::uint32_t columns) {
 }
 
 void TensorMemory::expect_allocated(const ColumnRange& range, const char* instruction) const {
-  for (const auto& [first, count] : allocations_) {
-    if (first <= range.first && range.first + range.count <= first + count) return;
+  const auto text = [&] {
+    return std::string(instruction) + ": " + columns_text(range.first, range.count) +
+           " of tensor memory";
+  };
+  for (const auto& [first, allocation] : allocations_) {
+    if (range.first < first || range.first + range.count > first + allocation.columns) continue;
+    if (cluster().clock().at(allocation.party) >= allocation.deed) return;
+    fail(text() + ": nothing orders their allocation by " +
+         cluster().describe_warp_of_party(allocation.party) + " before this");
   }
-  fail(std::string(instruction) + ": " + columns_text(range.first, range.count) +
-       " of tensor memory are not allocated");
+  fail(text() + " are not allocated");
 }
 
 // ---- who uses what ------------------------------------------------------------------------------
@@ -241,8 +247,8 @@ void TensorMemory::end_of_thread() const {
 }
 
 void TensorMemory::end_of_block() const {
-  for (const auto& [first, count] : allocations_) {
-    fail("the block ends with " + columns_text(first, count) +
+  for (const auto& [first, allocation] : allocations_) {
+    fail("the block ends with " + columns_text(first, allocation.columns) +
          " of tensor memory allocated; expected tcgen05.dealloc before that");
   }
 }

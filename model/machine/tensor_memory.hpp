@@ -63,6 +63,12 @@ class TensorMemory {
     TensorDeed writer;
     std::vector<TensorDeed> readers;
   };
+  /// Columns, and which warp has got them when.
+  struct Allocation {
+    std::uint32_t columns;
+    Party party;
+    std::uint64_t deed;
+  };
   /// A load whose registers have no values yet.
   struct PendingLoad {
     const char* instruction;
@@ -80,7 +86,7 @@ class TensorMemory {
   TensorOrder order_;
   std::vector<std::uint32_t> values_;
   std::vector<Cell> cells_;
-  std::map<std::uint32_t, std::uint32_t> allocations_;  // columns by the first
+  std::map<std::uint32_t, Allocation> allocations_;  // by the first column
   bool relinquished_ = false;
   std::vector<unsigned> waiting_;                  // threads, for columns
   std::vector<std::vector<PendingLoad>> pending_;  // of each warp

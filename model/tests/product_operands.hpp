@@ -50,7 +50,8 @@ struct Operand {
   [[nodiscard]] const std::uint8_t* data() const {
     return storage.data() + (16 - reinterpret_cast<std::uintptr_t>(storage.data()) % 16) % 16;
   }
-  [[nodiscard]] CUtensorMap map() const {
+  /// Of tiles of so many rows; 0: of all.
+  [[nodiscard]] CUtensorMap map(int tile_rows = 0) const {
     const auto row = static_cast<std::uint64_t>(width);
     const auto count = static_cast<std::uint64_t>(rows);
     return encode_tensor_map(
@@ -58,7 +59,8 @@ struct Operand {
          .shape = {row, count, 1},
          .row_bytes = row,
          .plane_bytes = row * count,
-         .box = {static_cast<std::uint32_t>(width), static_cast<std::uint32_t>(rows)}},
+         .box = {static_cast<std::uint32_t>(width),
+                 static_cast<std::uint32_t>(tile_rows != 0 ? tile_rows : rows)}},
         width == 128 ? TileSwizzle::bytes_128 : TileSwizzle::bytes_32);
   }
   [[nodiscard]] double at(int row, int k) const {

@@ -21,8 +21,8 @@ std::string role(unsigned warp) {
 
 std::string barrier_name(std::uint32_t offset) {
   using Storage = TensorPipeline::Storage;
-  constexpr const char* kNames[] = {"start",       "key_full",     "key_empty",
-                                    "scores_full", "weights_full", "sums_full"};
+  constexpr const char* kNames[] = {"start",          "key_full",     "key_empty", "scores_full[0]",
+                                    "scores_full[1]", "weights_full", "sums_full"};
   const std::size_t index = (offset - offsetof(Storage, start)) / sizeof(std::uint64_t);
   return index < std::size(kNames) ? kNames[index] : "no barrier";
 }
@@ -51,23 +51,28 @@ void TensorPipeline::load_keys(Storage& s, const CUtensorMap& map) const {
   }
 }
 
+void TensorPipeline::issue_scores(Storage& s, int i) const {
+  ptx::mbarrier_wait(address(s.key_full), static_cast<std::uint32_t>(i % 2));
+  for (int step = 0; step < kSteps; ++step) {
+    ptx::tcgen05_mma_f8f6f4_ss(s.columns + kScores[i % 2], tile(s.queries, step),
+                               tile(s.keys, step), kScoreProduct, step != 0);
+  }
+  ptx::tcgen05_commit(address(s.scores_full[i % 2]));
+  ptx::tcgen05_commit_multicast(address(s.key_empty),
+                                static_cast<std::uint16_t>((1u << cluster_size_) - 1));
+}
+
 void TensorPipeline::issue(Storage& s) const {
   if (!ptx::elect_sync()) return;
-  const auto all = static_cast<std::uint16_t>((1u << cluster_size_) - 1);
   ptx::mbarrier_wait(address(s.start), 0);
+  issue_scores(s, 0);
   for (int i = 0; i < kTiles; ++i) {
-    const auto parity = static_cast<std::uint32_t>(i % 2);
-    ptx::mbarrier_wait(address(s.key_full), parity);
-    for (int step = 0; step < kSteps; ++step) {
-      ptx::tcgen05_mma_f8f6f4_ss(s.columns + kScores, tile(s.queries, step), tile(s.keys, step),
-                                 kScoreProduct, step != 0);
-    }
-    ptx::tcgen05_commit(address(s.scores_full));
-    ptx::tcgen05_commit_multicast(address(s.key_empty), all);
-    ptx::mbarrier_wait(address(s.weights_full), parity);
+    if (i + 1 < kTiles) issue_scores(s, i + 1);
+    ptx::mbarrier_wait(address(s.weights_full), static_cast<std::uint32_t>(i % 2));
     ptx::tcgen05_fence_after_thread_sync();
     for (int step = 0; step < kSteps; ++step) {
-      ptx::tcgen05_mma_f8f6f4_ts(s.columns + kSums, s.columns + kWeights + 8 * step,
+      ptx::tcgen05_mma_f8f6f4_ts(s.columns + kSums,
+                                 s.columns + kWeights + static_cast<std::uint32_t>(8 * step),
                                  tile(s.values, step), kSumProduct, i != 0 || step != 0);
     }
     ptx::tcgen05_commit(address(s.sums_full));
@@ -78,11 +83,10 @@ void TensorPipeline::softmax(Storage& s) {
   const std::size_t row = block_rows() + threadIdx.x;
   const std::uint32_t quarter = s.columns + threadIdx.x / 32 * 32 * ptx::kTensorMemoryLane;
   for (int i = 0; i < kTiles; ++i) {
-    const auto parity = static_cast<std::uint32_t>(i % 2);
-    ptx::mbarrier_wait(address(s.scores_full), parity);
+    ptx::mbarrier_wait(address(s.scores_full[i % 2]), static_cast<std::uint32_t>(i / 2 % 2));
     ptx::tcgen05_fence_after_thread_sync();
     std::uint32_t pairs[64];
-    ptx::tcgen05_ld_32x32b_x64_pack_16b(pairs, quarter + kScores);
+    ptx::tcgen05_ld_32x32b_x64_pack_16b(pairs, quarter + kScores[i % 2]);
     ptx::tcgen05_wait_ld();
     for (std::size_t j = 0; j < kTileKeys; ++j) {
       const auto bits = static_cast<std::uint16_t>(pairs[j / 2] >> (16 * (j % 2)));
@@ -128,7 +132,8 @@ void TensorPipeline::thread(const CUtensorMap& queries, const CUtensorMap& keys,
     ptx::tcgen05_relinquish_alloc_permit();
   }
   if (threadIdx.x == 0) {
-    for (std::uint64_t* barrier : {&s.start, &s.key_full, &s.scores_full, &s.sums_full}) {
+    for (std::uint64_t* barrier :
+         {&s.start, &s.key_full, &s.scores_full[0], &s.scores_full[1], &s.sums_full}) {
       ptx::mbarrier_init(address(*barrier), 1);
     }
     ptx::mbarrier_init(address(s.key_empty), cluster_size_);
@@ -156,8 +161,7 @@ std::string TensorPipeline::run(const Schedule& schedule) {
   scores.assign(std::size_t{cluster_size_} * kRows * kTiles * kTileKeys, -1.0f);
   sums.assign(std::size_t{cluster_size_} * kRows * kOutputs, -1.0f);
   const CUtensorMap queries = queries_.map();
-  CUtensorMap keys = keys_.map();
-  keys.box[1] = kTileKeys;
+  const CUtensorMap keys = keys_.map(kTileKeys);
   const CUtensorMap values = values_.map();
   Grid grid{.blocks = cluster_size_, .threads = kThreads, .cluster_size = cluster_size_};
   grid.names = {role, barrier_name};
@@ -166,35 +170,40 @@ std::string TensorPipeline::run(const Schedule& schedule) {
 
 std::vector<float> TensorPipeline::expected_scores() const {
   std::vector<float> all;
-  for (unsigned block = 0; block < cluster_size_; ++block) {
-    for (int i = 0; i < kRows; ++i) {
-      for (int j = 0; j < kTiles * kTileKeys; ++j) {
-        float sum = 0.0f;  // rounded after every step
-        for (int k = 0; k < kDepth; k += 32) {
-          sum = numerics::half_to_float(numerics::float_to_half(
-              static_cast<float>(double{sum} + queries_.dot(i, keys_, j, k, 32))));
-        }
-        all.push_back(sum);
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kTiles * kTileKeys; ++j) {
+      float sum = 0.0f;  // rounded after every step
+      for (int k = 0; k < kDepth; k += 32) {
+        sum = numerics::half_to_float(numerics::float_to_half(
+            static_cast<float>(double{sum} + queries_.dot(i, keys_, j, k, 32))));
       }
+      all.push_back(sum);
     }
   }
-  return all;
+  return of_all_blocks(all);
 }
 
 std::vector<float> TensorPipeline::expected_sums() const {
   std::vector<float> all;
-  for (unsigned block = 0; block < cluster_size_; ++block) {
-    for (int i = 0; i < kRows; ++i) {
-      for (int j = 0; j < kOutputs; ++j) {
-        float sum = 0.0f;
-        for (const Operand& weights : weights_) {
-          for (int k = 0; k < kTileKeys; k += 32) {
-            sum = static_cast<float>(double{sum} + weights.dot(i, values_, j, k, 32));
-          }
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kOutputs; ++j) {
+      float sum = 0.0f;
+      for (const Operand& weights : weights_) {
+        for (int k = 0; k < kTileKeys; k += 32) {
+          sum = static_cast<float>(double{sum} + weights.dot(i, values_, j, k, 32));
         }
-        all.push_back(sum);
       }
+      all.push_back(sum);
     }
+  }
+  return of_all_blocks(all);
+}
+
+/// Blocks have the same operands.
+std::vector<float> TensorPipeline::of_all_blocks(const std::vector<float>& one) const {
+  std::vector<float> all;
+  for (unsigned block = 0; block < cluster_size_; ++block) {
+    all.insert(all.end(), one.begin(), one.end());
   }
   return all;
 }
