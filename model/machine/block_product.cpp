@@ -14,47 +14,8 @@
 namespace openvc::model {
 namespace {
 
-constexpr int kRows = 128;                                    // the only M
 constexpr std::uint32_t kOperandColumns = kProductDepth / 4;  // of A in tensor memory
 constexpr std::uint32_t kUpperHalfPoison = 0xFFFF'0000;       // beside a sum of binary16
-constexpr std::uint32_t kMostColumns = 256;                   // of D
-constexpr std::uint32_t kColumnStep = 16;
-
-/// What an instruction descriptor says, of what the model knows.
-struct Shape {
-  bool binary16;
-  std::uint32_t columns;
-};
-
-/// PTX ISA 9.0, 9.7.16.4.2: the instruction descriptor of kind::f8f6f4.
-Shape decode_instruction(std::uint32_t bits, const std::string& name) {
-  const auto field = [&](int first, int count) { return bits >> first & ((1u << count) - 1); };
-  const auto expect = [&](const char* what, std::uint32_t found, std::uint32_t expected) {
-    if (found == expected) return;
-    fail(name + ": instruction descriptor " + hexadecimal(bits) + ": " + what + " is " +
-         std::to_string(found) + "; the model knows " + std::to_string(expected));
-  };
-  expect("the sparsity (bits 0 to 2)", field(0, 3), 0);
-  expect("saturation (bit 3)", field(3, 1), 0);
-  if (field(4, 2) > 1) {
-    fail(name + ": instruction descriptor " + hexadecimal(bits) + ": the type of D is " +
-         std::to_string(field(4, 2)) + "; expected 0 (binary16) or 1 (binary32)");
-  }
-  expect("a reserved field (bit 6)", field(6, 1), 0);
-  expect("the type of A (bits 7 to 9)", field(7, 3), 0);
-  expect("the type of B (bits 10 to 12)", field(10, 3), 0);
-  expect("negation of A and B (bits 13 and 14)", field(13, 2), 0);
-  expect("transposition of A and B (bits 15 and 16)", field(15, 2), 0);
-  expect("a reserved field (bit 23)", field(23, 1), 0);
-  expect("M (bits 24 to 28, times 16)", 16 * field(24, 5), kRows);
-  expect("a reserved field (bits 29 to 31)", field(29, 3), 0);
-  const std::uint32_t columns = 8 * field(17, 6);
-  if (columns == 0 || columns % kColumnStep != 0 || columns > kMostColumns) {
-    fail(name + ": instruction descriptor " + hexadecimal(bits) + ": N is " +
-         std::to_string(columns) + "; expected a multiple of 16 from 16 to 256 for M = 128");
-  }
-  return {field(4, 2) == 0, columns};
-}
 
 /// Columns of all lanes from an address on.
 ColumnRange all_lanes(std::uint64_t address, std::uint32_t columns, const std::string& operand) {
@@ -88,7 +49,7 @@ void BlockPipe::finish_issue() {
 void BlockPipe::issue(const BlockProduct& product) {
   const std::string name = product.instruction;
   Issuer& mine = issuer(product.instruction, true);
-  const Shape shape = decode_instruction(product.descriptor, name);
+  const BlockShape shape = decode_instruction(product.descriptor, name);
   Pending pending{.product = product,
                   .issuer = cluster().running(),
                   .binary16 = shape.binary16,
@@ -115,7 +76,7 @@ void BlockPipe::issue(const BlockProduct& product) {
     memory.use(pending.a_columns, deed, TensorMemory::Use::read_written);
   } else {
     pending.a = decode_tcgen05_descriptor(product.a, "A", product.instruction);
-    pending.a.rows = kRows;
+    pending.a.rows = kBlockRows;
     begin_reading(pending.a, reader);
     pending.a_bytes = read(pending.a);
   }
@@ -172,7 +133,7 @@ void BlockPipe::complete(Pending& pending) {
                 std::string(matrix.name) + " has changed before the product was done");
   };
   if (product.a_in_tensor_memory) {
-    for (std::size_t row = 0; row < kRows; ++row) {
+    for (std::size_t row = 0; row < kBlockRows; ++row) {
       const auto* bytes =
           reinterpret_cast<const std::byte*>(&memory.at(row, pending.a_columns.first));
       pending.a_bytes.insert(pending.a_bytes.end(), bytes, bytes + kProductDepth);
@@ -183,7 +144,7 @@ void BlockPipe::complete(Pending& pending) {
   expect_unchanged(pending.b, pending.b_bytes);
 
   constexpr std::size_t kPartBytes = std::size_t{kProductRows} * kProductDepth;
-  for (std::size_t part = 0; part < kRows / kProductRows; ++part) {
+  for (std::size_t part = 0; part < kBlockRows / kProductRows; ++part) {
     const auto a =
         std::span<const std::byte>(pending.a_bytes).subspan(part * kPartBytes, kPartBytes);
     const std::vector<double> products = exact_products(a, pending.b_bytes);

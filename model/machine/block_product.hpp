@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -15,6 +16,17 @@
 #include "machine/tensor_memory.hpp"
 
 namespace openvc::model {
+
+inline constexpr int kBlockRows = 128;  // M: the only one that the model knows
+
+/// What an instruction descriptor says, of what the model knows.
+struct BlockShape {
+  bool binary16;
+  std::uint32_t columns;
+};
+
+/// Throws if there is anything else. `name` is the instruction's.
+BlockShape decode_instruction(std::uint32_t descriptor, const std::string& name);
 
 /// The tensor core of a block (tcgen05): products and commits that its threads issue, in order.
 ///

@@ -1,71 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <vector>
 
-#include "cuda/ptx/mbarrier.cuh"
-#include "cuda/ptx/shared_address.cuh"
-#include "cuda/ptx/shared_memory.cuh"
-#include "cuda/ptx/tensor_memory.cuh"
-#include "run_kernel.hpp"
+#include "tensor_columns.hpp"
 
-// Allocation, loads and stores of tensor memory, without products.
+// Allocation, loads and stores of tensor memory.
 namespace openvc::model {
 namespace {
 
-namespace ptx = cuda::ptx;
 using testing::HasSubstr;
-
-constexpr unsigned kThreads = 128;
-
-struct Shared {
-  std::uint32_t address;
-  std::uint32_t other;
-};
-
-/// What the test stores in a column of a lane.
-std::uint32_t pattern(std::uint32_t lane_of_block, std::uint32_t column) {
-  return 0x9E37'79B9u * (lane_of_block * 512 + column + 1);
-}
-
-std::uint32_t quarter() { return threadIdx.x / 32 * 32 * ptx::kTensorMemoryLane; }
-
-/// Allocates 64 columns, executes `body` with their address in every thread, and gives them back.
-std::string fault_of_columns(const std::function<void(std::uint32_t)>& body, bool gives_back = true,
-                             const Schedule& schedule = {}) {
-  const auto kernel = [&] {
-    auto& shared = ptx::static_shared<Shared>();
-    if (threadIdx.x < 32) ptx::tcgen05_alloc<64>(ptx::shared_address(&shared.address));
-    __syncthreads();
-    const std::uint32_t address = shared.address;
-    body(address);
-    __syncthreads();
-    if (gives_back && threadIdx.x < 32) ptx::tcgen05_dealloc<64>(address);
-  };
-  Grid grid;
-  grid.threads = kThreads;
-  return fault_of(grid, schedule, kernel);
-}
-
-void store(std::uint32_t column) {
-  std::uint32_t values[32];
-  for (std::uint32_t i = 0; i < 32; ++i) {
-    values[i] = pattern(threadIdx.x, (column & 0xFFFF) + i);
-  }
-  ptx::tcgen05_st_32x32b_x32(column, values);
-}
 
 TEST(ModelTensorMemory, LoadsWhatWasStored) {
   for (const Schedule& schedule : kAllSchedules) {
     SCOPED_TRACE(schedule.describe());
-    std::vector<std::uint32_t> whole(kThreads * 32);
-    std::vector<std::uint32_t> few(kThreads * 8);
+    std::vector<std::uint32_t> whole(kColumnThreads * 32);
+    std::vector<std::uint32_t> few(kColumnThreads * 8);
     const auto body = [&](std::uint32_t address) {
       store(quarter() + address);
       ptx::tcgen05_wait_st();
@@ -78,7 +32,7 @@ TEST(ModelTensorMemory, LoadsWhatWasStored) {
       std::memcpy(few.data() + threadIdx.x * 8, x8, sizeof(x8));
     };
     ASSERT_EQ(fault_of_columns(body, true, schedule), "");
-    for (std::uint32_t lane = 0; lane < kThreads; ++lane) {
+    for (std::uint32_t lane = 0; lane < kColumnThreads; ++lane) {
       for (std::uint32_t i = 0; i < 32; ++i) ASSERT_EQ(whole[lane * 32 + i], pattern(lane, i));
       for (std::uint32_t i = 0; i < 8; ++i) ASSERT_EQ(few[lane * 8 + i], pattern(lane, 5 + i));
     }
@@ -86,9 +40,9 @@ TEST(ModelTensorMemory, LoadsWhatWasStored) {
 }
 
 TEST(ModelTensorMemory, PacksTheLowerHalvesOfTwoColumns) {
-  std::vector<std::uint32_t> pairs(kThreads * 64);
+  std::vector<std::uint32_t> pairs(kColumnThreads * 64);
   const auto kernel = [&] {
-    auto& shared = ptx::static_shared<Shared>();
+    auto& shared = ptx::static_shared<ColumnShared>();
     if (threadIdx.x < 32) ptx::tcgen05_alloc<128>(ptx::shared_address(&shared.address));
     __syncthreads();
     for (std::uint32_t i = 0; i < 96; i += 32) store(quarter() + shared.address + i);
@@ -100,8 +54,8 @@ TEST(ModelTensorMemory, PacksTheLowerHalvesOfTwoColumns) {
     __syncthreads();
     if (threadIdx.x < 32) ptx::tcgen05_dealloc<128>(shared.address);
   };
-  ASSERT_EQ(fault_of(kThreads, kernel), "");
-  for (std::uint32_t lane = 0; lane < kThreads; ++lane) {
+  ASSERT_EQ(fault_of(kColumnThreads, kernel), "");
+  for (std::uint32_t lane = 0; lane < kColumnThreads; ++lane) {
     for (std::uint32_t i = 0; i < 64; ++i) {
       const std::uint32_t expected =
           i < 48 ? (pattern(lane, 2 * i) & 0xFFFF) | pattern(lane, 2 * i + 1) << 16
@@ -139,7 +93,7 @@ TEST(ModelTensorMemory, WaitsForColumns) {
   std::uint32_t second = 1;
   const auto kernel = [&](bool gives_back) {
     return [&second, gives_back] {
-      auto& shared = ptx::static_shared<Shared>();
+      auto& shared = ptx::static_shared<ColumnShared>();
       if (threadIdx.x < 32) {
         ptx::tcgen05_alloc<512>(ptx::shared_address(&shared.address));
         if (gives_back) ptx::tcgen05_dealloc<512>(shared.address);
@@ -159,26 +113,29 @@ TEST(ModelTensorMemory, WaitsForColumns) {
 }
 
 TEST(ModelTensorMemory, Allocations) {
-  const auto fault = [](const std::function<void(Shared&)>& body) {
-    return fault_of(32, [&] { body(ptx::static_shared<Shared>()); });
+  const auto fault = [](const std::function<void(ColumnShared&)>& body) {
+    return fault_of(32, [&] { body(ptx::static_shared<ColumnShared>()); });
   };
-  EXPECT_THAT(fault([](Shared& s) { ptx::tcgen05_alloc<16>(ptx::shared_address(&s.address)); }),
-              HasSubstr("tcgen05.alloc: 16 columns; expected a power of two from 32 to 512"));
-  EXPECT_THAT(fault([](Shared& s) { ptx::tcgen05_alloc<96>(ptx::shared_address(&s.address)); }),
-              HasSubstr("tcgen05.alloc: 96 columns"));
-  EXPECT_THAT(fault([](Shared& s) {
+  EXPECT_THAT(
+      fault([](ColumnShared& s) { ptx::tcgen05_alloc<16>(ptx::shared_address(&s.address)); }),
+      HasSubstr("tcgen05.alloc: 16 columns; expected a power of two from 32 to 512"));
+  EXPECT_THAT(
+      fault([](ColumnShared& s) { ptx::tcgen05_alloc<96>(ptx::shared_address(&s.address)); }),
+      HasSubstr("tcgen05.alloc: 96 columns"));
+  EXPECT_THAT(fault([](ColumnShared& s) {
                 ptx::tcgen05_relinquish_alloc_permit();
                 ptx::tcgen05_alloc<32>(ptx::shared_address(&s.address));
               }),
               HasSubstr("tcgen05.alloc: after tcgen05.relinquish_alloc_permit"));
-  EXPECT_THAT(fault([](Shared& s) {
+  EXPECT_THAT(fault([](ColumnShared& s) {
                 ptx::tcgen05_alloc<64>(ptx::shared_address(&s.address));
                 ptx::tcgen05_dealloc<32>(s.address);
               }),
               HasSubstr("tcgen05.dealloc: 32 columns at 0x0 are none that tcgen05.alloc gave"));
-  EXPECT_THAT(fault([](Shared& s) { ptx::tcgen05_alloc<64>(ptx::shared_address(&s.address) + 2); }),
-              HasSubstr("no multiple of 4"));
-  EXPECT_THAT(fault([](Shared& s) {
+  EXPECT_THAT(
+      fault([](ColumnShared& s) { ptx::tcgen05_alloc<64>(ptx::shared_address(&s.address) + 2); }),
+      HasSubstr("no multiple of 4"));
+  EXPECT_THAT(fault([](ColumnShared& s) {
                 if (lane() < 7) ptx::tcgen05_alloc<64>(ptx::shared_address(&s.address));
               }),
               HasSubstr("deadlock; warp 0 is in tcgen05.alloc with 7 of 32 lanes"));
@@ -192,7 +149,7 @@ TEST(ModelTensorMemory, NotGivenBack) {
 
 TEST(ModelTensorMemory, AddressThatNobodyWaitedFor) {
   const auto kernel = [] {
-    auto& shared = ptx::static_shared<Shared>();
+    auto& shared = ptx::static_shared<ColumnShared>();
     if (threadIdx.x < 32) {
       ptx::tcgen05_alloc<64>(ptx::shared_address(&shared.address));
     } else {
@@ -235,101 +192,6 @@ TEST(ModelTensorMemory, DivergentAccesses) {
                 ptx::tcgen05_wait_st();
               }),
               HasSubstr("while other lanes of the warp are in tcgen05."));
-}
-
-TEST(ModelTensorMemory, NoWaitInTheSameWarp) {
-  EXPECT_THAT(fault_of_columns([](std::uint32_t address) {
-                if (threadIdx.x >= 32) return;
-                float values[8];
-                store(address);
-                ptx::tcgen05_ld_32x32b_x8(values, address);
-              }),
-              HasSubstr("reads column 0 of tensor memory, lanes 0 to 31, which "
-                        "tcgen05.st.32x32b.x32 of warp 0 writes: no tcgen05.wait::st of the warp"));
-  EXPECT_THAT(fault_of_columns([](std::uint32_t address) {
-                if (threadIdx.x >= 32) return;
-                float values[8];
-                ptx::tcgen05_ld_32x32b_x8(values, address + 3);
-                store(address);
-              }),
-              HasSubstr("writes to column 3 of tensor memory, lanes 0 to 31, which "
-                        "tcgen05.ld.32x32b.x8 of warp 0 reads: no tcgen05.wait::ld of the warp"));
-  EXPECT_THAT(fault_of_columns([](std::uint32_t address) {
-                if (threadIdx.x < 32) store(address);
-              }),
-              HasSubstr("tcgen05.dealloc: column 0, lanes 0 to 31, which tcgen05.st.32x32b.x32 of "
-                        "warp 0 has used: no tcgen05.wait::st"));
-}
-
-TEST(ModelTensorMemory, ThreadThatEndsWithoutAWait) {
-  const auto end_after = [](bool loads) {
-    return fault_of(32, [loads] {
-      auto& shared = ptx::static_shared<Shared>();
-      ptx::tcgen05_alloc<64>(ptx::shared_address(&shared.address));
-      float values[8];
-      if (loads) {
-        ptx::tcgen05_ld_32x32b_x8(values, shared.address);
-      } else {
-        store(shared.address);
-      }
-    });
-  };
-  EXPECT_THAT(end_after(true), HasSubstr("ends without tcgen05.wait::ld behind its loads"));
-  EXPECT_THAT(end_after(false), HasSubstr("ends without tcgen05.wait::st behind its stores"));
-}
-
-/// Warp 0 stores what warp 4 loads: the same lanes. `before` and `after` are what lanes execute
-/// round the barrier.
-std::string fault_of_pair(const std::function<void()>& before, const std::function<void()>& after) {
-  const auto kernel = [&] {
-    auto& shared = ptx::static_shared<Shared>();
-    if (threadIdx.x < 32) ptx::tcgen05_alloc<64>(ptx::shared_address(&shared.address));
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      store(shared.address);
-      before();
-    }
-    __syncthreads();
-    if (threadIdx.x >= 128) {
-      after();
-      float values[8];
-      ptx::tcgen05_ld_32x32b_x8(values, shared.address);
-      ptx::tcgen05_wait_ld();
-    }
-    if (threadIdx.x < 32) ptx::tcgen05_wait_st();
-    __syncthreads();
-    if (threadIdx.x < 32) ptx::tcgen05_dealloc<64>(shared.address);
-  };
-  return fault_of(160, kernel);
-}
-
-TEST(ModelTensorMemory, FencesRoundASynchronisation) {
-  const auto stores_done = [] {
-    ptx::tcgen05_wait_st();
-    ptx::tcgen05_fence_before_thread_sync();
-  };
-  const auto fence_after = [] { ptx::tcgen05_fence_after_thread_sync(); };
-  EXPECT_EQ(fault_of_pair(stores_done, fence_after), "");
-  EXPECT_THAT(fault_of_pair([] { ptx::tcgen05_fence_before_thread_sync(); }, fence_after),
-              HasSubstr("which tcgen05.st.32x32b.x32 of warp 0 writes: no tcgen05.wait::st of warp "
-                        "0 has followed"));
-  EXPECT_THAT(fault_of_pair([] { ptx::tcgen05_wait_st(); }, fence_after),
-              HasSubstr("no tcgen05.fence::before_thread_sync of every lane of warp 0"));
-  EXPECT_THAT(fault_of_pair(
-                  [] {
-                    ptx::tcgen05_wait_st();
-                    if (lane() != 20) ptx::tcgen05_fence_before_thread_sync();
-                  },
-                  fence_after),
-              HasSubstr("no tcgen05.fence::before_thread_sync of every lane of warp 0"));
-  EXPECT_THAT(fault_of_pair(stores_done, [] {}),
-              HasSubstr("no tcgen05.fence::after_thread_sync of every lane since the warp has "
-                        "waited for that"));
-  EXPECT_THAT(fault_of_pair(stores_done,
-                            [] {
-                              if (lane() == 0) ptx::tcgen05_fence_after_thread_sync();
-                            }),
-              HasSubstr("no tcgen05.fence::after_thread_sync of every lane"));
 }
 
 }  // namespace
