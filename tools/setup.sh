@@ -74,6 +74,8 @@ install_test_packages() {
   # A folder of its own, which tests/python/test_diffusers_oldest.py puts in front; the rest of what
   # it needs is there.
   pip_install --no-deps --target .venv/diffusers-oldest 'diffusers==0.36.0' httpx httpcore
+  # The headers of CuTe, for tests/cute; what its Python code needs is not.
+  pip_install --no-deps --target .venv/cutlass 'nvidia-cutlass==4.2.0.0'
 }
 
 install_system_packages
