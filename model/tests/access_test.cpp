@@ -11,6 +11,7 @@
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
 #include "cuda/ptx/shared_memory.cuh"
+#include "cuda/ptx/tcgen05.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "gpu/device_buffer.hpp"
 #include "run_kernel.hpp"
@@ -152,6 +153,24 @@ TEST(ModelAccess, CopiesOverWhatIsStillRead) {
                                "orders an access of warp 1 before this"),
                      HasSubstr("which a copy in flight of warp 0 writes"),
                      HasSubstr("the warp has not waited for phase 0")));
+}
+
+// A commit orders products, not what its thread has stored, even if something else has.
+TEST(ModelAccess, StoresBeforeACommit) {
+  expect_fault(
+      [] {
+        begin();
+        if (threadIdx.x == 0) {
+          shared().words[3] = 1;
+          ptx::mbarrier_arrive(empty());
+          ptx::tcgen05_commit(full());
+        } else if (threadIdx.x >= 32) {
+          ptx::mbarrier_wait(full(), 0);
+          const volatile std::uint32_t word = shared().words[3];
+          (void)word;
+        }
+      },
+      HasSubstr("loads from 0x40c, and nothing orders an access of warp 0 before this"));
 }
 
 TEST(ModelAccess, GlobalMemoryBesideABuffer) {

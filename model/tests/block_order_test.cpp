@@ -103,12 +103,22 @@ TEST(ModelBlockOperand, ThreadsThatIssue) {
 }
 
 TEST(ModelBlockOperand, CommitsAtTheEndOfABlock) {
-  EXPECT_THAT(fault_of_product([](const BlockScene& s) {
-                multiply_once(s);
-                s.commit_and_wait();
-                if (s.issues) ptx::tcgen05_commit(s.done);
-              }),
-              HasSubstr("the block ends"));
+  const Operand a(kSceneRows, kDepth, 1);
+  const Operand b(32, kDepth, 2);
+  const auto fault = [&](Engines engines) {
+    return run_block_scene<ptx::Swizzle::bytes_128>(a, b, {0, Turns::in_order, engines},
+                                                    [](const BlockScene& s) {
+                                                      multiply_once(s);
+                                                      s.commit_and_wait();
+                                                      __syncthreads();
+                                                      if (s.issues) ptx::tcgen05_commit(s.done);
+                                                    });
+  };
+  EXPECT_THAT(fault(Engines::lazy),
+              HasSubstr("the block ends while a tcgen05.commit of warp 0 is in flight"));
+  EXPECT_THAT(fault(Engines::eager),
+              HasSubstr("the block ends, and nothing orders the arrival of a "
+                        "tcgen05.commit of warp 0 before that"));
   EXPECT_THAT(fault_of_product([](const BlockScene& s) {
                 if (s.issues) ptx::tcgen05_commit_multicast(s.done, 2);
               }),

@@ -38,6 +38,26 @@ TEST(ModelTensorMemory, NoWaitInTheSameWarp) {
                         "warp 0 has used: no tcgen05.wait::st"));
 }
 
+// Warp 4 reaches the lanes of warp 0.
+TEST(ModelTensorMemory, GivenBackWhileAWarpLoads) {
+  const auto kernel = [] {
+    auto& shared = ptx::static_shared<ColumnShared>();
+    if (threadIdx.x < 32) ptx::tcgen05_alloc<64>(ptx::shared_address(&shared.address));
+    __syncthreads();
+    if (threadIdx.x >= 128) {
+      float values[8];
+      ptx::tcgen05_ld_32x32b_x8(values, shared.address);
+      ptx::tcgen05_wait_ld();
+    } else if (threadIdx.x < 32) {
+      for (int i = 0; i < 4; ++i) __syncwarp();  // in this order of turns, the load comes first
+      ptx::tcgen05_dealloc<64>(shared.address);
+    }
+  };
+  EXPECT_THAT(fault_of(160, kernel),
+              HasSubstr("tcgen05.dealloc: column 0, lanes 0 to 31, which tcgen05.ld.32x32b.x8 of "
+                        "warp 4 has used: nothing orders that before this"));
+}
+
 TEST(ModelTensorMemory, ThreadThatEndsWithoutAWait) {
   const auto end_after = [](bool loads) {
     return fault_of(32, [loads] {
