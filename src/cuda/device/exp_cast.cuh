@@ -36,6 +36,21 @@ __device__ __forceinline__ std::uint32_t wide_scale(const numerics::HeadRule& he
          kOneCode;
 }
 
+/// Weight of a block of a narrow head, 2^(top / 8): numerics::begin_block.
+__device__ __forceinline__ float narrow_weight(float top) {
+  constexpr float kOctavesPerUnit = 1.0f / numerics::kE4m3CodesPerOctave;
+  return ptx::ex2_approx(top * kOctavesPerUnit);
+}
+
+/// 2^((top - reference) / 8) of a wide head: the weight of a block, and the scale of what was
+/// accumulated under another reference.
+__device__ __forceinline__ float wide_weight(float top, float reference,
+                                             const numerics::HeadRule& head) {
+  const float octaves =
+      numerics::exp2_int(head.score_exponent) * (1.0f / numerics::kE4m3CodesPerOctave);
+  return ptx::ex2_approx((top - reference) * octaves);
+}
+
 /// Two values, one for each of two rows: row "low" sits in the low half of a packed register.
 struct RowScale {
   float low = 1.0f;
@@ -54,10 +69,9 @@ struct BlockPair {
 
   /// numerics::begin_block of narrow heads.
   __device__ __forceinline__ void begin_narrow(std::uint32_t tops) {
-    constexpr float kOctavesPerUnit = 1.0f / numerics::kE4m3CodesPerOctave;
     top = tops;
-    weight.low = ptx::ex2_approx(ptx::cvt_f32_f16_low(tops) * kOctavesPerUnit);
-    weight.high = ptx::ex2_approx(ptx::cvt_f32_f16_high(tops) * kOctavesPerUnit);
+    weight.low = narrow_weight(ptx::cvt_f32_f16_low(tops));
+    weight.high = narrow_weight(ptx::cvt_f32_f16_high(tops));
   }
 
   /// numerics::begin_block of wide heads, for tops up to the reference of the rows.
@@ -71,12 +85,9 @@ struct BlockPair {
   __device__ static __forceinline__ RowScale wide_weight(std::uint32_t tops,
                                                          std::uint32_t references,
                                                          const numerics::HeadRule& head) {
-    const float octaves =
-        numerics::exp2_int(head.score_exponent) * (1.0f / numerics::kE4m3CodesPerOctave);
     return {
-        ptx::ex2_approx((ptx::cvt_f32_f16_low(tops) - ptx::cvt_f32_f16_low(references)) * octaves),
-        ptx::ex2_approx((ptx::cvt_f32_f16_high(tops) - ptx::cvt_f32_f16_high(references)) *
-                        octaves)};
+        cuda::wide_weight(ptx::cvt_f32_f16_low(tops), ptx::cvt_f32_f16_low(references), head),
+        cuda::wide_weight(ptx::cvt_f32_f16_high(tops), ptx::cvt_f32_f16_high(references), head)};
   }
 };
 

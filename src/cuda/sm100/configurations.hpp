@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string_view>
+
+#include "cuda/attention/kernel_table.hpp"
+#include "cuda/sm100/config.hpp"
+
+// The kernels that are compiled, each in its file of instantiations/.
+//
+// What residual columns cost in shared memory must not shorten the rings of heads that cannot use
+// them: one kernel for each number of residual k-steps that a stage has room for. All causal calls
+// share one kernel.
+namespace openvc::cuda::sm100 {
+
+struct Dense : Blackwell {
+  static constexpr std::string_view kName = "Dense";
+  static constexpr KernelConfig kValue{};
+};
+
+struct DenseTwoSteps : Blackwell {
+  static constexpr std::string_view kName = "DenseTwoSteps";
+  static constexpr KernelConfig kValue{.max_extra_steps = 2, .key_stages = 4, .value_stages = 4};
+};
+
+struct DenseFourSteps : Blackwell {
+  static constexpr std::string_view kName = "DenseFourSteps";
+  static constexpr KernelConfig kValue{.max_extra_steps = 4, .key_stages = 3, .value_stages = 3};
+};
+
+struct CausalFourSteps : Blackwell {
+  static constexpr std::string_view kName = "CausalFourSteps";
+  static constexpr KernelConfig kValue{
+      .max_extra_steps = 4, .key_stages = 3, .value_stages = 3, .causal = true};
+};
+
+// Values of the CMake option OPENVC_KERNEL_SET, kernels in the order in which a launch tries them.
+// Each set serves every call; the small one compiles sooner and runs slower.
+namespace kernel_sets {
+using all = KernelSet<Dense, DenseTwoSteps, DenseFourSteps, CausalFourSteps>;
+using ci = KernelSet<DenseFourSteps, CausalFourSteps>;
+}  // namespace kernel_sets
+
+}  // namespace openvc::cuda::sm100

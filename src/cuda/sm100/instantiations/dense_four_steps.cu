@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/sm100/configurations.hpp"
+#include "cuda/sm100/launch_kernel.cuh"
+
+namespace openvc::cuda::sm100 {
+
+template void launch_kernel<DenseFourSteps>(const Parameters&, const DeviceInfo&, cudaStream_t);
+
+}  // namespace openvc::cuda::sm100

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/attention/parameters.cuh"
+#include "cuda/ptx/f32x2.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_address.cuh"
+#include "cuda/ptx/tensor_memory.cuh"
+#include "cuda/sm100/config.hpp"
+#include "cuda/sm100/softmax.cuh"
+#include "cuda/sm100/storage.cuh"
+#include "schedule/mask.hpp"
+#include "schedule/traversal.hpp"
+
+// One consumer warpgroup: the 128 query rows of a tile, one for each thread, against all key blocks.
+//
+// Every key block is a softmax of its own. Its product with V goes to `partial` in tensor memory,
+// from where it is added to the binary32 accumulator in registers by the weight of the block: the
+// numeric contract as it is, with nothing to rescale in tensor memory. The sums of a block are read
+// when the codes of the next are made:
+//
+//   scores (i+1) -> registers -> codes (i+1)   sum (i) -> accumulator   codes (i+1) -> tensor memory
+namespace openvc::cuda::sm100 {
+
+/// Columns of `partial` that are read: channels, residual columns of V, one column of ones.
+inline constexpr int kAccumulatorRegisters = numerics::kHeadDim + numerics::kValueColumns + 1;
+inline constexpr int kSumRegister = kAccumulatorRegisters - 1;
+
+template <class Config>
+struct Consumer {
+  static constexpr KernelConfig kConfig = Config::kValue;
+  using Shared = Storage<Config>;
+
+  const Parameters& parameters;
+  Shared& shared;
+  int tile;               // of the block's query tiles
+  std::uint32_t columns;  // of tensor memory: the first, in the lanes of the warp
+
+  std::uint32_t query_parity = 0;
+  std::uint32_t score_parity = 0;
+  std::uint32_t partial_parity = 0;
+
+  // Of the current work item.
+  numerics::HeadRule head{};
+  int query_block = 0;   // in units of kRowsPerBlock
+  int masked_steps = 0;  // leading steps whose scores need a causal mask
+
+  float accumulator[kAccumulatorRegisters];
+  std::uint32_t reference = kLeastTops;  // of wide heads, in units of the accumulated scores
+  float weight = 0.0f;                   // of the block whose sums are on their way
+
+  [[nodiscard]] __device__ static int lane() {
+    return static_cast<int>(threadIdx.x) % kWarpThreads;
+  }
+  [[nodiscard]] __device__ static int warp() {
+    return static_cast<int>(threadIdx.x) / kWarpThreads % kWarpgroupWarps;
+  }
+
+  // ---- work items -----------------------------------------------------------------------------
+
+  /// First row of this query tile.
+  [[nodiscard]] __device__ std::int64_t tile_row() const {
+    return std::int64_t{query_block} * kRowsPerBlock + tile * kRowsPerTile;
+  }
+  [[nodiscard]] __device__ std::int64_t row() const {
+    return tile_row() + kWarpThreads * warp() + lane();
+  }
+  [[nodiscard]] __device__ schedule::TileSequence tiles(const schedule::Problem& problem) const {
+    static_assert(kRowsPerBlock == numerics::kQueryBlock);
+    return schedule::tile_sequence(problem, query_block);
+  }
+
+  __device__ __forceinline__ void begin_work(const numerics::HeadRule& head_rule, int block) {
+    head = head_rule;
+    query_block = block;
+    reference = kLeastTops;
+#pragma unroll
+    for (float& value : accumulator) value = 0.0f;
+    if constexpr (kConfig.causal) {
+      // Blocks are visited in descending order; those that the first row sees whole need no mask.
+      const std::int64_t whole =
+          schedule::visible_keys(parameters.problem, tile_row()) / numerics::kKeyBlock;
+      const std::int64_t masked = tiles(parameters.problem).traversal.blocks - whole;
+      masked_steps = masked > 0 ? static_cast<int>(masked) : 0;
+    }
+    // The code of V has arrived; that of the item before is no longer needed.
+    ptx::mbarrier_wait(ptx::shared_address(&shared.query_full), query_parity);
+    query_parity ^= 1;
+    __syncwarp();  // all lanes have seen the Q tile that one of them gives back
+    arrive(shared.query_empty);
+  }
+
+  /// Code of V of the current work item.
+  [[nodiscard]] __device__ const typename Shared::ValueCode& value_code() const {
+    return shared.value_codes[query_parity ^ 1];
+  }
+
+  /// One arrival per warp.
+  __device__ static void arrive(std::uint64_t& barrier) {
+    if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+  }
+
+  // ---- per key block --------------------------------------------------------------------------
+
+  /// Scores of the next block.
+  __device__ __forceinline__ void load_scores(Scores& scores) {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.score_full[tile]), score_parity);
+    score_parity ^= 1;
+    ptx::tcgen05_fence_after_thread_sync();
+    ptx::tcgen05_ld_32x32b_x64_pack_16b(
+        scores, columns + static_cast<std::uint32_t>(tensor_memory::kScores +
+                                                     tile * tensor_memory::kScoreColumns));
+    ptx::tcgen05_wait_ld();
+    ptx::tensor_memory_fence_operand(scores);
+    ptx::tcgen05_fence_before_thread_sync();
+    arrive(shared.score_empty[tile]);
+  }
+
+  /// Hides the keys of step `step` that this row does not see.
+  __device__ __forceinline__ void mask(Scores& scores, int step) const {
+    const std::int64_t first_key =
+        std::int64_t{tiles(parameters.problem).block(step)} * numerics::kKeyBlock;
+    const std::int64_t visible = schedule::visible_keys(parameters.problem, row()) - first_key;
+    mask_scores(scores,
+                static_cast<int>(visible < numerics::kKeyBlock ? visible : numerics::kKeyBlock));
+  }
+
+  /// What a block does to the row: its own weight, and a new reference.
+  struct Block {
+    float weight;
+    std::uint32_t reference;
+  };
+
+  /// Turns the scores of step `step` into codes.
+  template <ExpCastPath kPath>
+  __device__ __forceinline__ Block softmax(Probabilities& probabilities, int step) {
+    Scores scores;
+    load_scores(scores);
+    if constexpr (kConfig.causal) {
+      if (step < masked_steps) mask(scores, step);
+    }
+    const std::uint32_t top = block_top(scores);
+    exp_cast<kPath>(scores, probabilities, top, head);
+    if constexpr (kPath == ExpCastPath::narrow) {
+      return {narrow_weight(ptx::cvt_f32_f16_low(top)), reference};
+    } else {
+      const std::uint32_t moved = ptx::max_f16x2(reference, top);
+      return {wide_weight(ptx::cvt_f32_f16_low(top), ptx::cvt_f32_f16_low(moved), head), moved};
+    }
+  }
+
+  /// Hands codes to the multiplier. The product of the block before has ended.
+  __device__ __forceinline__ void store_probabilities(const Probabilities& probabilities) const {
+    ptx::tcgen05_st_32x32b_x32(
+        columns + static_cast<std::uint32_t>(tensor_memory::kProbabilities +
+                                             tile * tensor_memory::kProbabilityColumns),
+        probabilities);
+    ptx::tcgen05_wait_st();
+    ptx::tcgen05_fence_before_thread_sync();
+    arrive(shared.probability_full[tile]);
+  }
+
+  /// accumulator += weight * partial.
+  __device__ __forceinline__ void promote() {
+    constexpr int kChunk = 16;
+    constexpr int kChunks = kAccumulatorRegisters / kChunk;
+    constexpr int kRest = kAccumulatorRegisters % kChunk;
+    static_assert(kRest == 8);
+    ptx::mbarrier_wait(ptx::shared_address(&shared.partial_full[tile]), partial_parity);
+    partial_parity ^= 1;
+    ptx::tcgen05_fence_after_thread_sync();
+    const std::uint32_t partial = columns + tensor_memory::kPartial;
+    // Columns are read in pairs of chunks: one arrives while the other is added.
+    float chunks[2][kChunk];
+    float rest[kRest];
+    ptx::tcgen05_ld_32x32b_x16(chunks[0], partial);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      ptx::tcgen05_wait_ld();
+      ptx::tensor_memory_fence_operand(chunks[i % 2]);
+      if (i + 1 < kChunks) {
+        ptx::tcgen05_ld_32x32b_x16(chunks[(i + 1) % 2],
+                                   partial + static_cast<std::uint32_t>((i + 1) * kChunk));
+      } else {
+        ptx::tcgen05_ld_32x32b_x8(rest, partial + kChunks * kChunk);
+      }
+      add<kChunk>(accumulator + i * kChunk, chunks[i % 2]);
+    }
+    ptx::tcgen05_wait_ld();
+    ptx::tensor_memory_fence_operand(rest);
+    ptx::tcgen05_fence_before_thread_sync();
+    arrive(shared.partial_empty[tile]);
+    add<kRest>(accumulator + kChunks * kChunk, rest);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void add(float* sums, const float* block) const {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      ptx::fma_rn_f32x2(sums[i], sums[i + 1], block[i], block[i + 1], weight);
+    }
+  }
+
+  /// The sums of a block have been added; the next one begins.
+  template <ExpCastPath kPath>
+  __device__ __forceinline__ void begin_block(const Block& block) {
+    weight = block.weight;
+    if constexpr (kPath == ExpCastPath::wide) {
+      // The vote keeps the instructions of rare maxima out of most blocks.
+      if (__any_sync(0xFFFF'FFFFu, block.reference != reference)) {
+        const float rescale = wide_weight(ptx::cvt_f32_f16_low(reference),
+                                          ptx::cvt_f32_f16_low(block.reference), head);
+#pragma unroll
+        for (float& value : accumulator) value *= rescale;
+        reference = block.reference;
+      }
+    }
+  }
+
+  // ---- main loop ------------------------------------------------------------------------------
+
+  /// All `count` >= 1 key blocks.
+  template <ExpCastPath kPath>
+  __device__ __forceinline__ void mainloop(int count) {
+    Probabilities probabilities;
+    begin_block<kPath>(softmax<kPath>(probabilities, 0));
+    store_probabilities(probabilities);
+#pragma unroll 1
+    for (int step = 1; step < count; ++step) {
+      const Block block = softmax<kPath>(probabilities, step);
+      promote();
+      store_probabilities(probabilities);
+      begin_block<kPath>(block);
+    }
+    promote();
+  }
+
+  /// The main loop that is compiled for the rule of this head, over so many key blocks.
+  __device__ __forceinline__ void run_mainloop(int count) {
+    if (count == 0) return;
+    if (head.wide()) return mainloop<ExpCastPath::wide>(count);
+    mainloop<ExpCastPath::narrow>(count);
+  }
+};
+
+}  // namespace openvc::cuda::sm100

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/attention/storage.cuh"
+#include "cuda/sm100/config.hpp"
+
+namespace openvc::cuda::sm100 {
+
+/// Shared memory of a block: tiles, and what multiplier and consumers tell each other.
+template <class Config>
+struct Storage : TileStorage<Config> {
+  // Barriers, named for the event that completes a phase; of each query tile.
+  alignas(8) std::uint64_t score_full[kQueryTiles];  // scores are in tensor memory
+  std::uint64_t score_empty[kQueryTiles];            // they have been read
+  std::uint64_t probability_full[kQueryTiles];       // probabilities are in tensor memory
+  std::uint64_t partial_full[kQueryTiles];           // their product with V is
+  std::uint64_t partial_empty[kQueryTiles];          // it has been read
+
+  std::uint32_t tensor_memory;  // address of the columns that the block has allocated
+};
+
+}  // namespace openvc::cuda::sm100
