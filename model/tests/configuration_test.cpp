@@ -7,7 +7,7 @@
 
 #include "cuda/attention/arguments.hpp"
 #include "cuda/sm90/launch_kernel.cuh"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // Configurations that are not shipped: a block for itself, and the shortest rings. No configuration
 // changes a result.

@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 #include "machine/mutation.hpp"
 
 // Faults planted into the Hopper kernel, as if a line of it were missing or wrong: every schedule

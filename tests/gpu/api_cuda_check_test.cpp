@@ -16,7 +16,7 @@
 #include "api/backend.hpp"
 #include "cuda/check/find_non_finite.hpp"
 #include "gpu/api_case.hpp"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // Field case B10: OPEN_VC_ATTN_CHECK=1 names the first tensor and element that is not finite.
 namespace openvc::test {

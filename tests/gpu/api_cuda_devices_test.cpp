@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gpu/api_case.hpp"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // Field case D03: several devices in one process, and tensors of one that is not current.
 namespace openvc::test {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gpu/api_case.hpp"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // The public interface on CUDA tensors: streams, graphs, threads, refusals.
 namespace openvc::test {

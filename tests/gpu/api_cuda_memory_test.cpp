@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/api_case.hpp"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // The public interface on CUDA tensors: where memory comes from, where it goes, and what happens
 // when there is none.

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gpu/api_case.hpp"
+#include "gpu/attention_fixture.hpp"
 #include "gpu/selection_case.hpp"
-#include "gpu/sm90_fixture.hpp"
 #include "openvc/attention.hpp"
 
 // Head sizes below 128, heads that share K and V, and selections of keys, on a GPU.

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "gpu/api_case.hpp"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // Prepared inputs on other streams than their own, dropped early, and outliving their streams.
 namespace openvc::test {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/api_case.hpp"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 #include "openvc/info.hpp"
 
 // The public interface on CUDA tensors: the values of the same call on the CPU.

@@ -25,7 +25,7 @@
 #include "study/families.hpp"
 #include "study/tensors.hpp"
 
-// The same prepared bytes through the CPU backend and through the Hopper kernel.
+// The same prepared bytes through the CPU backend and through the kernel of an architecture.
 namespace openvc::test {
 
 /// Every byte of device memory that nobody wrote. As E4M3, binary16, bfloat16 and binary32 it is a
@@ -41,8 +41,17 @@ inline NumericOptions all_steps(int steps) {
   return options;
 }
 
+/// The attention kernel of an architecture.
+struct AttentionKernel {
+  const char* name;
+  schedule::PackedFormat format;
+  void (*launch)(const schedule::PreparedView&, const MutableTensorView&, float*, void*);
+};
+inline constexpr AttentionKernel kHopper{"Hopper", cuda::sm90::kPackedFormat, cuda::sm90::launch};
+
 /// What is asked of the kernel, besides the tensors.
 struct AttentionCase {
+  const AttentionKernel* kernel = &kHopper;
   schedule::Problem problem{};
   NumericOptions numerics{};
   float softmax_scale = 0.08838834764831845f;  // 1 / sqrt(128)
@@ -59,9 +68,10 @@ struct AttentionCase {
 
   [[nodiscard]] std::string describe() const {
     const schedule::Problem& p = problem;
-    return std::string(element_name(type)) + " B" + std::to_string(p.batch) + " H" +
-           std::to_string(p.heads) + " Sq" + std::to_string(p.queries) + " Skv" +
-           std::to_string(p.keys) + (p.mask == Mask::causal ? " causal" : "") +
+    return std::string(kernel->name) + " " + std::string(element_name(type)) + " B" +
+           std::to_string(p.batch) + " H" + std::to_string(p.heads) + " Sq" +
+           std::to_string(p.queries) + " Skv" + std::to_string(p.keys) +
+           (p.mask == Mask::causal ? " causal" : "") +
            (p.key_order == KeyOrder::descending ? " descending" : "") + " repair " +
            std::to_string(p.repair_rows) + " steps " + std::to_string(numerics.max_extra_steps) +
            " target " + std::to_string(numerics.score_error_target) + " scale " +
@@ -113,7 +123,7 @@ class HostPrepared {
  public:
   HostPrepared(const AttentionCase& c, const study::Tensors& tensors) {
     schedule::PrepareRequest request;
-    request.format = cuda::sm90::kPackedFormat;
+    request.format = c.kernel->format;
     request.q = tensors.q.view();
     request.k = tensors.k.view();
     request.v = tensors.v.view();
@@ -306,8 +316,9 @@ inline AttentionResult run_on_cpu(const HostPrepared& prepared, ElementType type
 
 /// Runs attention, which ends behind the kernel where V is on axes, and waits for it.
 inline void run_on_device(const schedule::PreparedView& prepared, const DeviceOutput& out,
-                          bool log_sum_exp = true, cudaStream_t stream = nullptr) {
-  cuda::sm90::launch(prepared, out.view(), log_sum_exp ? out.log_sum_exp() : nullptr, stream);
+                          bool log_sum_exp = true, cudaStream_t stream = nullptr,
+                          const AttentionKernel& kernel = kHopper) {
+  kernel.launch(prepared, out.view(), log_sum_exp ? out.log_sum_exp() : nullptr, stream);
   cuda::output::leave_axes(prepared, out.view(), stream);
   cuda::check(cudaStreamSynchronize(stream), "running the attention kernel");
 }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cpu/exact_attention.hpp"
+#include "gpu/attention_fixture.hpp"
 #include "gpu/contract_rows.hpp"
-#include "gpu/sm90_fixture.hpp"
 
 // The Hopper kernel against attention in float64, and inputs whose result is known.
 namespace openvc::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 #include "numerics/repair.hpp"
 
 // The Hopper kernel against the CPU backend: every shape, plan and kind of output.

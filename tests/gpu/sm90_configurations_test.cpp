@@ -11,7 +11,7 @@
 #include "cuda/attention/arguments.hpp"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/kernel_table.hpp"
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // A configuration of the kernel changes no result: the same prepared inputs through every kernel of
 // this build that can serve them leave the same bytes.

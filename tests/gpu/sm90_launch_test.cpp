@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/sm90_fixture.hpp"
+#include "gpu/attention_fixture.hpp"
 
 // Streams, graphs, repeatability, and faults that must stay where they are.
 namespace openvc::test {

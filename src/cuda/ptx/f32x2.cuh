@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-// Packed binary32 arithmetic: PTX ISA 9.0, 9.7.3 (PTX 8.6, sm_100). Each half as fma.rn of it alone.
+// Packed binary32 arithmetic: PTX ISA 9.0, 9.7.3 (PTX 8.6, sm_100). Each half as fma.rn of it
+// alone.
 namespace openvc::cuda::ptx {
 
 /// fma.rn.f32x2: (low, high) += (a_low, a_high) * b.

@@ -12,8 +12,8 @@
 namespace openvc::cuda::sm100 {
 
 // Warpgroup 0 loads and multiplies, one warp for each kind of tile so that none waits for another's
-// stage, and one that issues all products. Warpgroups 1 and 2 compute, each for one of the two query
-// tiles of the block: 128 rows, the height of a product, a row for each thread.
+// stage, and one that issues all products. Warpgroups 1 and 2 compute, each for one of the two
+// query tiles of the block: 128 rows, the height of a product, a row for each thread.
 enum class WarpRole : int {
   key_loader,    // K tiles and their residual columns
   value_loader,  // V tiles

@@ -49,12 +49,12 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c, const 
       const float4 scale = scales[(first + i) / kQuad];
       const float4 mean = no_means ? float4{} : means[(first + i) / kQuad];
       const float* sums = c.accumulator + first + i;
-      pieces[i / 2] = to_output(__fmaf_rn(sums[0] * row.inverse, scale.x, mean.x),
-                                __fmaf_rn(sums[1] * row.inverse, scale.y, mean.y),
-                                c.parameters.output_type);
-      pieces[i / 2 + 1] = to_output(__fmaf_rn(sums[2] * row.inverse, scale.z, mean.z),
-                                    __fmaf_rn(sums[3] * row.inverse, scale.w, mean.w),
-                                    c.parameters.output_type);
+      pieces[i / 2] =
+          to_output(__fmaf_rn(sums[0] * row.inverse, scale.x, mean.x),
+                    __fmaf_rn(sums[1] * row.inverse, scale.y, mean.y), c.parameters.output_type);
+      pieces[i / 2 + 1] =
+          to_output(__fmaf_rn(sums[2] * row.inverse, scale.z, mean.z),
+                    __fmaf_rn(sums[3] * row.inverse, scale.w, mean.w), c.parameters.output_type);
     }
     if (row.exists) store_pieces<kStore>(row.data + first, pieces);
   }
@@ -65,8 +65,7 @@ template <class Config>
 __device__ __forceinline__ void store_row(Consumer<Config>& c, std::int64_t batch_head) {
   add_residual_columns(c);
   add_spare_residuals(c);
-  const OutputRow row =
-      output_row(c.parameters, batch_head, c.row(), c.accumulator[kSumRegister]);
+  const OutputRow row = output_row(c.parameters, batch_head, c.row(), c.accumulator[kSumRegister]);
   if (c.parameters.log_sum_exp != nullptr && row.exists) {
     store_log_sum_exp(c.parameters, batch_head, c.row(), c.head, row.sum,
                       ptx::cvt_f32_f16_low(c.reference));

@@ -14,14 +14,16 @@
 #include "schedule/mask.hpp"
 #include "schedule/traversal.hpp"
 
-// One consumer warpgroup: the 128 query rows of a tile, one for each thread, against all key blocks.
+// One consumer warpgroup: the 128 query rows of a tile, one for each thread, against all key
+// blocks.
 //
 // Every key block is a softmax of its own. Its product with V goes to `partial` in tensor memory,
 // from where it is added to the binary32 accumulator in registers by the weight of the block: the
 // numeric contract as it is, with nothing to rescale in tensor memory. The sums of a block are read
 // when the codes of the next are made:
 //
-//   scores (i+1) -> registers -> codes (i+1)   sum (i) -> accumulator   codes (i+1) -> tensor memory
+//   scores (i+1) -> registers -> codes (i+1)   sum (i) -> accumulator   codes (i+1) -> tensor
+//   memory
 namespace openvc::cuda::sm100 {
 
 /// Columns of `partial` that are read: channels, residual columns of V, one column of ones.
@@ -143,6 +145,8 @@ struct Consumer {
     }
     const std::uint32_t top = block_top(scores);
     exp_cast<kPath>(scores, probabilities, top, head);
+    // Computed before the sums of the block before are waited for, and out of the way of them.
+    ptx::tensor_memory_fence_operand(probabilities);
     if constexpr (kPath == ExpCastPath::narrow) {
       return {narrow_weight(ptx::cvt_f32_f16_low(top)), reference};
     } else {

@@ -16,8 +16,8 @@
 #include "schedule/traversal.hpp"
 #include "schedule/work_queue.hpp"
 
-// The thread that issues all products of a block. Those of the two query tiles, A and B, take turns,
-// and score products run a key block ahead:
+// The thread that issues all products of a block. Those of the two query tiles, A and B, take
+// turns, and score products run a key block ahead:
 //
 //   tensor core   | Q K of A(i+1) | P V of A(i) | Q K of B(i+1) | P V of B(i) |
 //   consumers A   |               | scores (i+1) to codes    | sum (i) |
@@ -40,8 +40,8 @@ struct Multiplier {
   schedule::RingState<kConfig.value_stages> value_ring{};
   std::uint32_t query_parity = 0;
   std::uint32_t probability_parity[kQueryTiles] = {0, 0};
-  // Nobody has to empty a buffer before its first use. Sums of B wait for A's reader, those of A for
-  // B's, but for the very first.
+  // Nobody has to empty a buffer before its first use. Sums of B wait for A's reader, those of A
+  // for B's, but for the very first.
   std::uint32_t score_empty_parity[kQueryTiles] = {1, 1};
   std::uint32_t partial_empty_parity[kQueryTiles] = {1, 0};
 
@@ -101,9 +101,9 @@ struct Multiplier {
       ptx::mbarrier_wait(ptx::shared_address(&shared.key_full[key_ring.stage]), key_ring.parity);
     }
     wait(shared.score_empty[tile], score_empty_parity[tile]);
-    const std::uint32_t scores = columns + static_cast<std::uint32_t>(
-                                               tensor_memory::kScores +
-                                               tile * tensor_memory::kScoreColumns);
+    const std::uint32_t scores =
+        columns +
+        static_cast<std::uint32_t>(tensor_memory::kScores + tile * tensor_memory::kScoreColumns);
     bool accumulate = false;
     const std::uint64_t key_columns = columns_descriptor(stage, 0);
     const std::uint64_t query_columns = columns_descriptor(shared.queries, tile);

@@ -3,20 +3,13 @@
 
 #include <cstdint>
 
-#include "cuda/attention/parameters.cuh"
+#include "cuda/attention/output.cuh"
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/mainloop.cuh"
-#include "numerics/online_softmax.hpp"
 
 // From the accumulator to the output: normalise, undo the code of V, convert, store.
 namespace openvc::cuda::sm90 {
-
-/// Conversion saturates, so finite values stay finite; NaN passes.
-__device__ __forceinline__ std::uint32_t to_output(float a, float b, OutputType type) {
-  return type == OutputType::float16 ? ptx::cvt_rn_satfinite_f16x2(a, b)
-                                     : ptx::cvt_rn_satfinite_bf16x2(a, b);
-}
 
 /// Transposes a 4 x 4 matrix of registers over the four threads of a quad: thread t gives the
 /// pieces values[0..3] of four groups and receives the four pieces of group t.
@@ -37,63 +30,13 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&values)[4]) {
   }
 }
 
-/// Where a row of the output goes, and what its values are divided by.
-struct OutputRow {
-  std::uint16_t* data;
-  float sum;      // of the weights
-  float inverse;  // of that; 0 for a row without keys
-  bool no_keys;   // such a row is zero
-  bool exists;
-};
-
+/// The row g, or g + 8, of a thread.
 template <class Config>
-__device__ __forceinline__ OutputRow output_row(const Consumer<Config>& c, std::int64_t batch_head,
-                                                int half) {
-  const Parameters& p = c.parameters;
-  const std::int64_t batch = batch_head / p.problem.heads;
-  const std::int64_t head = batch_head % p.problem.heads;
-  const std::int64_t row = c.first_row() + 8 * half;
-  OutputRow out;
-  out.sum = __shfl_sync(0xFFFF'FFFFu, c.accumulator[half == 0 ? kLowSum : kHighSum], kSumLane, 4);
-  out.no_keys = out.sum == 0.0f;
-  out.inverse = out.no_keys ? 0.0f : __frcp_rn(out.sum);
-  out.exists = row < p.problem.queries;
-  out.data = static_cast<std::uint16_t*>(p.output) + batch * p.output_batch_stride +
-             row * p.output_row_stride + head * p.output_head_stride;
-  return out;
-}
-
-template <class Config>
-__device__ __forceinline__ void store_log_sum_exp(const Consumer<Config>& c,
-                                                  std::int64_t batch_head, int half, float sum) {
-  const Parameters& p = c.parameters;
-  const std::int64_t index = batch_head * p.problem.queries + c.first_row() + 8 * half;
-  numerics::RowState state = numerics::empty_row(c.head);
-  state.sum = sum;
-  if (c.head.wide()) {
-    state.reference = half == 0 ? ptx::cvt_f32_f16_low(c.rows.reference)
-                                : ptx::cvt_f32_f16_high(c.rows.reference);
-  }
-  const float shift = p.smoothing_shifts != nullptr ? p.smoothing_shifts[index] : 0.0f;
-  p.log_sum_exp[index] = numerics::log_sum_exp(state, c.head, logf(sum), shift);
-}
-
-/// How rows are stored: 16 bytes at a time, or two where a row may start anywhere.
-enum class RowStore { vectors, elements };
-
-/// 16 bytes of a row.
-template <RowStore kStore>
-__device__ __forceinline__ void store_pieces(std::uint16_t* target,
-                                             const std::uint32_t (&pieces)[4]) {
-  if constexpr (kStore == RowStore::vectors) {
-    *reinterpret_cast<uint4*>(target) = make_uint4(pieces[0], pieces[1], pieces[2], pieces[3]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      target[2 * i] = static_cast<std::uint16_t>(pieces[i]);
-      target[2 * i + 1] = static_cast<std::uint16_t>(pieces[i] >> 16);
-    }
-  }
+__device__ __forceinline__ OutputRow row_of(const Consumer<Config>& c, std::int64_t batch_head,
+                                            int half) {
+  const float sum =
+      __shfl_sync(0xFFFF'FFFFu, c.accumulator[half == 0 ? kLowSum : kHighSum], kSumLane, 4);
+  return output_row(c.parameters, batch_head, c.first_row() + 8 * half, sum);
 }
 
 template <RowStore kStore, class Config>
@@ -171,11 +114,15 @@ template <class Config>
 __device__ __forceinline__ void store_rows(Consumer<Config>& c, std::int64_t batch_head) {
   add_residual_columns(c);
   add_spare_residuals(c);
-  const OutputRow rows[2] = {output_row(c, batch_head, 0), output_row(c, batch_head, 1)};
+  const OutputRow rows[2] = {row_of(c, batch_head, 0), row_of(c, batch_head, 1)};
   if (c.parameters.log_sum_exp != nullptr && threadIdx.x % 4 == 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (rows[half].exists) store_log_sum_exp(c, batch_head, half, rows[half].sum);
+      if (!rows[half].exists) continue;
+      const float reference = half == 0 ? ptx::cvt_f32_f16_low(c.rows.reference)
+                                        : ptx::cvt_f32_f16_high(c.rows.reference);
+      store_log_sum_exp(c.parameters, batch_head, c.first_row() + 8 * half, c.head, rows[half].sum,
+                        reference);
     }
   }
   if (c.parameters.output_vectorised) {

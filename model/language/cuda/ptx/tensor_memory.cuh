@@ -38,11 +38,11 @@ inline void tcgen05_ld_32x32b_x8(float (&r)[8], std::uint32_t address) {
                        .count = 8});
 }
 
-inline void tcgen05_ld_32x32b_x32(float (&r)[32], std::uint32_t address) {
-  model::load_columns({.instruction = "tcgen05.ld.32x32b.x32",
+inline void tcgen05_ld_32x32b_x16(float (&r)[16], std::uint32_t address) {
+  model::load_columns({.instruction = "tcgen05.ld.32x32b.x16",
                        .address = address,
                        .registers = reinterpret_cast<std::byte*>(r),
-                       .count = 32});
+                       .count = 16});
 }
 
 inline void tcgen05_ld_32x32b_x64_pack_16b(std::uint32_t (&r)[64], std::uint32_t address) {

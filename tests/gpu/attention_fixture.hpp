@@ -21,6 +21,9 @@ inline bool is_hopper(const cuda::DeviceInfo& device) {
   return device.major == 9 && device.minor == 0;
 }
 
+/// The kernels that the small tests run, where a device can.
+inline constexpr const AttentionKernel* kSmallKernels[] = {&kHopper};
+
 /// Skips on machines whose first device cannot run the Hopper kernel.
 class Sm90Test : public testing::Test {
  protected:
@@ -36,7 +39,7 @@ class Sm90Test : public testing::Test {
     const HostPrepared host(c, tensors);
     const DevicePrepared device(host);
     DeviceOutput out(c.problem, c.type);
-    run_on_device(device.view(), out);
+    run_on_device(device.view(), out, true, nullptr, *c.kernel);
     EXPECT_EQ(out.fault(true), "");
     EXPECT_TRUE(device.guards_untouched());
     EXPECT_EQ(disagreement(c.seen(), out.read(), run_on_cpu(host, c.type), bounds), "");

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "cuda/host/device.hpp"
+#include "cuda/sm100/launch.hpp"
 #include "gpu/agreement.hpp"
 #include "gpu/attention_pair.hpp"
+#include "kernel_names.hpp"
 #include "machine/machine.hpp"
-#include "sm90_names.hpp"
 
 namespace openvc::test {
 
@@ -22,10 +23,14 @@ inline constexpr model::Schedule kSchedules[] = {
     {3, model::Turns::one_block_first, model::Engines::random},
 };
 
-/// The Hopper kernel on the model of the machine.
+inline constexpr AttentionKernel kBlackwell{"Blackwell", cuda::sm100::kPackedFormat,
+                                            cuda::sm100::launch};
+inline constexpr const AttentionKernel* kSmallKernels[] = {&kHopper, &kBlackwell};
+
+/// Attention kernels on the model of the machine; Hopper's where a case does not say another.
 class Sm90Test : public testing::Test {
  protected:
-  void SetUp() override { name_sm90_kernels(); }
+  void SetUp() override { name_attention_kernels(); }
   void TearDown() override { model::set_schedule({}); }
 
   /// Runs prepared inputs by every schedule: one result, guards, every element written.
@@ -38,7 +43,7 @@ class Sm90Test : public testing::Test {
       model::set_schedule(schedule);
       DeviceOutput out(c.problem, c.type);
       try {
-        run_on_device(device.view(), out);
+        run_on_device(device.view(), out, true, nullptr, *c.kernel);
       } catch (const model::Fault& fault) {
         ADD_FAILURE() << fault.what();
         continue;
