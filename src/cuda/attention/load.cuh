@@ -26,12 +26,18 @@ struct Loader {
   static constexpr std::uint32_t kValueOwner = kConfig.cluster_size - 1;
   static constexpr auto kAllBlocks = static_cast<std::uint16_t>((1 << kConfig.cluster_size) - 1);
 
+  using KeyRing = schedule::RingState<kConfig.key_stages>;
+  using ValueRing = schedule::RingState<kConfig.value_stages>;
+
   const Parameters& parameters;
   Shared& shared;
   schedule::ClusterCoord coord;
 
+  // Each function fills its ring with the tiles of all work of the cluster, and returns where the
+  // ring stands: the parity to wait with until the stage is empty.
+
   /// Q tiles and their residual columns, scales and means of V.
-  __device__ void load_queries() const {
+  __device__ std::uint32_t load_queries() const {
     std::uint32_t parity = 1;  // the first wait for an empty stage passes
     const std::uint32_t full = ptx::shared_address(&shared.query_full);
     for_each_work([&](const schedule::WorkTile& work) {
@@ -54,12 +60,13 @@ struct Loader {
         });
       }
     });
+    return parity;
   }
 
   /// K tiles and their residual columns.
-  __device__ void load_keys() const {
-    if (coord.rank != kKeyOwner) return;
-    schedule::RingState<kConfig.key_stages> ring{.parity = 1};
+  __device__ KeyRing load_keys() const {
+    KeyRing ring{.parity = 1};
+    if (coord.rank != kKeyOwner) return ring;
     for_each_work([&](const schedule::WorkTile& work) {
       const int steps = extra_steps(work.batch_head);
       const auto head = static_cast<int>(work.batch_head);
@@ -82,11 +89,12 @@ struct Loader {
         ring.advance();
       }
     });
+    return ring;
   }
 
-  __device__ void load_values() const {
-    if (coord.rank != kValueOwner) return;
-    schedule::RingState<kConfig.value_stages> ring{.parity = 1};
+  __device__ ValueRing load_values() const {
+    ValueRing ring{.parity = 1};
+    if (coord.rank != kValueOwner) return ring;
     for_each_work([&](const schedule::WorkTile& work) {
       const auto head = static_cast<int>(work.batch_head);
       const schedule::TileSequence tiles =
@@ -102,6 +110,17 @@ struct Loader {
         ring.advance();
       }
     });
+    return ring;
+  }
+
+  /// Waits until every stage has been given back.
+  template <int kStages>
+  __device__ static void wait_until_empty(std::uint64_t (&empty)[kStages],
+                                          schedule::RingState<kStages> ring) {
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_wait(ptx::shared_address(&empty[ring.stage]), ring.parity);
+      ring.advance();
+    }
   }
 
  private:

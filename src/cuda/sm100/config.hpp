@@ -51,7 +51,7 @@ static_assert([] {
 inline constexpr int kRowsPerTile = 128;  // M of a product
 inline constexpr int kRowsPerBlock = kQueryTiles * kRowsPerTile;
 inline constexpr TileShape kTileShape = tile_shape(kRowsPerBlock, kPackedFormat);
-static_assert(kPackedFormat.query_tile % (2 * kRowsPerBlock) == 0);
+static_assert(kPackedFormat.query_tile % kRowsPerBlock == 0);
 inline constexpr int kValueRows = kTileShape.value_rows;
 static_assert(kValueRows % 16 == 0);
 inline constexpr int kSharedMemoryLimit = 232'448;  // bytes a block can opt in to on sm_100

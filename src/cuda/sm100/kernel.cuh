@@ -36,7 +36,6 @@ __device__ __forceinline__ void consume(Consumer<Config>& consumer,
 
 template <class Config>
 __device__ __forceinline__ void initialize_barriers(Storage<Config>& shared) {
-  constexpr KernelConfig kConfig = Config::kValue;
   const auto initialize = [](auto& barriers, std::uint32_t arrivals) {
     for (std::uint64_t& barrier : barriers) {
       ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
@@ -45,9 +44,9 @@ __device__ __forceinline__ void initialize_barriers(Storage<Config>& shared) {
   ptx::mbarrier_init(ptx::shared_address(&shared.query_full), 1);
   ptx::mbarrier_init(ptx::shared_address(&shared.query_empty), 1 + kConsumerWarps);
   initialize(shared.key_full, 1);
-  initialize(shared.key_empty, kConfig.cluster_size);
+  initialize(shared.key_empty, 1);
   initialize(shared.value_full, 1);
-  initialize(shared.value_empty, kConfig.cluster_size);
+  initialize(shared.value_empty, 1);
   initialize(shared.score_full, 1);
   initialize(shared.score_empty, kWarpgroupWarps);
   initialize(shared.probability_full, kWarpgroupWarps);
@@ -56,17 +55,29 @@ __device__ __forceinline__ void initialize_barriers(Storage<Config>& shared) {
   ptx::fence_mbarrier_init();
 }
 
+/// Loads all tiles of a kind, and waits until they have been multiplied: what gives stages back are
+/// arrivals of the tensor core, and no block may end before they have come.
+template <class Config>
+__device__ __forceinline__ void load(const Loader<Config>& loader, WarpRole role) {
+  auto& shared = loader.shared;
+  if (role == WarpRole::key_loader) loader.wait_until_empty(shared.key_empty, loader.load_keys());
+  if (role == WarpRole::value_loader) {
+    loader.wait_until_empty(shared.value_empty, loader.load_values());
+  }
+  if (role == WarpRole::query_loader) {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.query_empty), loader.load_queries());
+  }
+}
+
 template <class Config>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_kernel(const __grid_constant__ Parameters parameters) {
-  constexpr KernelConfig kConfig = Config::kValue;
   auto* dynamic_shared = &ptx::dynamic_shared<std::uint8_t>();
   auto& shared = *reinterpret_cast<Storage<Config>*>(
       dynamic_shared + (0u - ptx::shared_address(dynamic_shared)) % kTileAlignment);
   schedule::ClusterCoord coord;
-  if constexpr (kConfig.cluster_size > 1) coord.rank = ptx::cluster_ctarank();
-  coord.cluster = blockIdx.x / kConfig.cluster_size;
-  coord.clusters = gridDim.x / kConfig.cluster_size;
+  coord.cluster = blockIdx.x;
+  coord.clusters = gridDim.x;
   const int warp = __shfl_sync(0xFFFF'FFFFu, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
   const WarpRole role = warp_role(warp);
 
@@ -83,10 +94,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   ptx::tcgen05_fence_after_thread_sync();
-  if constexpr (kConfig.cluster_size > 1) {
-    ptx::barrier_cluster_arrive();
-    ptx::barrier_cluster_wait();
-  }
   const std::uint32_t columns = shared.tensor_memory;
 
   // Everything above is independent of earlier kernels; wait for them here.
@@ -102,10 +109,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     ptx::setmaxnreg_dec<role_registers(WarpRole::multiplier)>();
     if (ptx::elect_sync()) {
-      const Loader<Config> loader{parameters, shared, coord};
-      if (role == WarpRole::key_loader) loader.load_keys();
-      if (role == WarpRole::value_loader) loader.load_values();
-      if (role == WarpRole::query_loader) loader.load_queries();
+      load(Loader<Config>{parameters, shared, coord}, role);
       if (role == WarpRole::multiplier) {
         Multiplier<Config>{parameters, shared, coord, columns}.run();
       }
@@ -117,11 +121,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (role == WarpRole::multiplier) {
     ptx::tcgen05_fence_after_thread_sync();
     ptx::tcgen05_dealloc<tensor_memory::kAllocated>(columns);
-  }
-  if constexpr (kConfig.cluster_size > 1) {
-    // No block may exit while another still sends to its shared memory.
-    ptx::barrier_cluster_arrive();
-    ptx::barrier_cluster_wait();
   }
 }
 

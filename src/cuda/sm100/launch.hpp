@@ -6,9 +6,9 @@
 
 namespace openvc::cuda::sm100 {
 
-/// What the kernel reads: blocks of 256 query rows in clusters of two, and a product of N = 144,
-/// the first multiple of 16 with room for the residual columns of V and a row of ones.
-inline constexpr schedule::PackedFormat kPackedFormat{.query_tile = 512, .ones_rows = 9};
+/// What the kernel reads: blocks of 256 query rows, and a product of N = 144, the first multiple of
+/// 16 with room for the residual columns of V and a row of ones.
+inline constexpr schedule::PackedFormat kPackedFormat{.query_tile = 256, .ones_rows = 9};
 
 /// Queues FP8 attention of prepared inputs on a stream of the output's device, one of compute
 /// capability 10.0 or 10.3. Not yet run on hardware.

@@ -90,7 +90,6 @@ struct Consumer {
     // The code of V has arrived; that of the item before is no longer needed.
     ptx::mbarrier_wait(ptx::shared_address(&shared.query_full), query_parity);
     query_parity ^= 1;
-    __syncwarp();  // all lanes have seen the Q tile that one of them gives back
     arrive(shared.query_empty);
   }
 
@@ -99,8 +98,9 @@ struct Consumer {
     return shared.value_codes[query_parity ^ 1];
   }
 
-  /// One arrival per warp.
+  /// One arrival per warp, when all lanes have come so far.
   __device__ static void arrive(std::uint64_t& barrier) {
+    __syncwarp();
     if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
   }
 

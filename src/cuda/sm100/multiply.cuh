@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/attention/load.cuh"
+#include "cuda/attention/parameters.cuh"
 #include "cuda/ptx/instruction_descriptor.cuh"
 #include "cuda/ptx/matrix_descriptor.cuh"
 #include "cuda/ptx/mbarrier.cuh"
@@ -29,6 +29,7 @@ namespace openvc::cuda::sm100 {
 template <class Config>
 struct Multiplier {
   static constexpr KernelConfig kConfig = Config::kValue;
+  static_assert(kConfig.cluster_size == 1);
   using Shared = Storage<Config>;
 
   const Parameters& parameters;
@@ -81,15 +82,9 @@ struct Multiplier {
     }
   }
 
-  /// Gives back a stage to the block that loads this kind of tile, when all products issued so far
-  /// are done.
-  __device__ static void release(std::uint64_t& barrier, std::uint32_t owner) {
-    const std::uint32_t address = ptx::shared_address(&barrier);
-    if constexpr (kConfig.cluster_size == 1) {
-      ptx::tcgen05_commit(address);
-    } else {
-      ptx::tcgen05_commit_multicast(address, static_cast<std::uint16_t>(1u << owner));
-    }
+  /// Arrives when all products issued so far are done.
+  __device__ static void commit(std::uint64_t& barrier) {
+    ptx::tcgen05_commit(ptx::shared_address(&barrier));
   }
 
   /// scores = Q K^T of a query tile and the key block at the head of the ring. The accumulator is
@@ -126,11 +121,11 @@ struct Multiplier {
                                  accumulate);
       accumulate = true;
     }
-    ptx::tcgen05_commit(ptx::shared_address(&shared.score_full[tile]));
+    commit(shared.score_full[tile]);
     if (tile + 1 < kQueryTiles) return;
-    release(shared.key_empty[key_ring.stage], Loader<Config>::kKeyOwner);
+    commit(shared.key_empty[key_ring.stage]);
     key_ring.advance();
-    if (last_of_query) ptx::tcgen05_commit(ptx::shared_address(&shared.query_empty));
+    if (last_of_query) commit(shared.query_empty);
   }
 
   /// Descriptor of the residual columns of a tile, of its row tile `tile`. Not used without them.
@@ -165,9 +160,9 @@ struct Multiplier {
           probabilities + static_cast<std::uint32_t>(step) * tensor_memory::kStepColumns,
           ptx::advance_descriptor(values, step * kStepBytes), kValueProduct, step != 0);
     }
-    ptx::tcgen05_commit(ptx::shared_address(&shared.partial_full[tile]));
+    commit(shared.partial_full[tile]);
     if (tile + 1 < kQueryTiles) return;
-    release(shared.value_empty[value_ring.stage], Loader<Config>::kValueOwner);
+    commit(shared.value_empty[value_ring.stage]);
     value_ring.advance();
   }
 

@@ -45,6 +45,13 @@ inline void tcgen05_ld_32x32b_x16(float (&r)[16], std::uint32_t address) {
                        .count = 16});
 }
 
+inline void tcgen05_ld_32x32b_x32(float (&r)[32], std::uint32_t address) {
+  model::load_columns({.instruction = "tcgen05.ld.32x32b.x32",
+                       .address = address,
+                       .registers = reinterpret_cast<std::byte*>(r),
+                       .count = 32});
+}
+
 inline void tcgen05_ld_32x32b_x64_pack_16b(std::uint32_t (&r)[64], std::uint32_t address) {
   model::load_columns({.instruction = "tcgen05.ld.32x32b.x64.pack::16b",
                        .address = address,
