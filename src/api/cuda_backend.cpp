@@ -19,6 +19,9 @@
 #if defined(OPENVC_SM90_IMAGES)
 #include "cuda/sm90/launch.hpp"
 #endif
+#if defined(OPENVC_SM100_IMAGES)
+#include "cuda/sm100/launch.hpp"
+#endif
 #include "schedule/prepared_layout.hpp"
 
 // The CUDA backends: preparation kernels for all architectures, an attention kernel for each.
@@ -29,6 +32,9 @@ namespace {
 constexpr CudaArchitecture kArchitectures[] = {
 #if defined(OPENVC_SM90_IMAGES)
     {"sm90", {OPENVC_SM90_IMAGES}, true, cuda::sm90::kPackedFormat, cuda::sm90::launch},
+#endif
+#if defined(OPENVC_SM100_IMAGES)
+    {"sm100", {OPENVC_SM100_IMAGES}, false, cuda::sm100::kPackedFormat, cuda::sm100::launch},
 #endif
 };
 
