@@ -87,9 +87,13 @@ void attention_prepared(const Prepared& prepared, const MutableTensorView& out,
                         float* log_sum_exp = nullptr, const Execution& execution = {});
 
 /// prepare() and attention_prepared() in one call. `out` and log_sum_exp must not overlap an input.
+/// Packed sequences are tensors of batch 1, so that log_sum_exp is [H, all queries].
 void attention(const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& out, float* log_sum_exp = nullptr,
                const AttentionOptions& options = {}, const Execution& execution = {});
+
+/// Throws the Error of attention() for boundaries that do not fit tensors with so many tokens.
+void check_sequences(const PackedSequences& sequences, std::int64_t queries, std::int64_t keys);
 
 /// Exact attention in float64 for some queries, on CPU tensors: the reference of every error
 /// figure.

@@ -115,6 +115,17 @@ typedef struct openvc_options {
   const uint8_t* key_mask;       /* [B, Skv]: keys with a byte other than 0 */
   int64_t key_mask_batch_stride; /* in bytes; 0 for one mask of all sequences */
   int64_t key_mask_key_stride;   /* in bytes; 1 by default */
+
+  /* Packed sequences of unlike lengths, which follow each other in tensors of batch 1; 0 sequences
+   * for others. Sequence b has the queries cu_seqlens_q[b] <= i < cu_seqlens_q[b + 1], its keys
+   * likewise, and the output of a call of its own; rows of no sequence are not written. Boundaries
+   * are [sequences + 1], start with 0 and never fall. max_seqlen_* are at least the longest. For
+   * openvc_attention() on CPU tensors, without key_lengths and key_mask. */
+  int64_t sequences;
+  const int32_t* cu_seqlens_q;
+  const int32_t* cu_seqlens_k;
+  int64_t max_seqlen_q;
+  int64_t max_seqlen_k;
 } openvc_options;
 
 /* What the preparation decided for one head. */

@@ -65,6 +65,24 @@ struct KeySelection {
   }
 };
 
+/// Sequences of unlike lengths that follow each other in tensors of batch 1: packed, "varlen".
+/// Sequence b has the queries cu_seqlens_q[b] <= i < cu_seqlens_q[b + 1], and its keys and values
+/// likewise. Its output and log-sum-exp are, bit for bit, those of a call of its own; without keys
+/// they are zero and -infinity. Rows of the output that belong to no sequence are not written.
+///
+/// On the CPU alone. Boundaries start with 0, never fall and stay within the tensors: others are
+/// refused.
+struct PackedSequences {
+  std::int64_t count = 0;                      ///< B; 0 for tensors that are not packed
+  const std::int32_t* cu_seqlens_q = nullptr;  ///< [B + 1], running sums of the lengths
+  const std::int32_t* cu_seqlens_k = nullptr;  ///< [B + 1]
+  /// At least the longest sequence.
+  std::int64_t max_seqlen_q = 0;
+  std::int64_t max_seqlen_k = 0;
+
+  [[nodiscard]] constexpr bool any() const noexcept { return count != 0; }
+};
+
 struct AttentionOptions {
   Mask mask = Mask::none;
   /// Factor of q.k within kSoftmaxScaleRange; 1/sqrt(D) if empty.
@@ -73,6 +91,8 @@ struct AttentionOptions {
   NumericOptions numerics{};
   /// For attention() and is_supported(); without a causal mask.
   KeySelection keys{};
+  /// For attention() and is_supported(); without a selection of keys.
+  PackedSequences sequences{};
 };
 
 /// Most CPU threads of a call: more than any machine has cores.

@@ -3,13 +3,16 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <new>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
+#include "openvc/attention.hpp"
 #include "openvc/budget.hpp"
 #include "openvc/numeric_option_list.hpp"
 #include "openvc/option_text.hpp"
@@ -156,7 +159,35 @@ void bind_options(nb::module_& module) {
           },
           "lengths"_a, "mask"_a, "mask_batch_stride"_a, "mask_key_stride"_a,
           "A copy for the keys that int32 lengths [B] and a byte mask [B, Skv] select. Addresses, "
-          "0 for none; strides in bytes.");
+          "0 for none; strides in bytes.")
+      .def(
+          "with_sequences",
+          [](const AttentionOptions& options, std::int64_t count, std::uintptr_t cu_seqlens_q,
+             std::uintptr_t cu_seqlens_k, std::int64_t max_seqlen_q, std::int64_t max_seqlen_k) {
+            AttentionOptions packed = options;
+            packed.sequences = {.count = count,
+                                .cu_seqlens_q = reinterpret_cast<const std::int32_t*>(cu_seqlens_q),
+                                .cu_seqlens_k = reinterpret_cast<const std::int32_t*>(cu_seqlens_k),
+                                .max_seqlen_q = max_seqlen_q,
+                                .max_seqlen_k = max_seqlen_k};
+            return packed;
+          },
+          "count"_a, "cu_seqlens_q"_a, "cu_seqlens_k"_a, "max_seqlen_q"_a, "max_seqlen_k"_a,
+          "A copy for so many packed sequences, between int32 boundaries at these addresses.");
+  module.def(
+      "check_sequences",
+      [](const std::vector<std::int32_t>& cu_seqlens_q,
+         const std::vector<std::int32_t>& cu_seqlens_k, std::int64_t max_seqlen_q,
+         std::int64_t max_seqlen_k, std::int64_t queries, std::int64_t keys) {
+        check_sequences({.count = static_cast<std::int64_t>(cu_seqlens_q.size()) - 1,
+                         .cu_seqlens_q = cu_seqlens_q.data(),
+                         .cu_seqlens_k = cu_seqlens_k.data(),
+                         .max_seqlen_q = max_seqlen_q,
+                         .max_seqlen_k = max_seqlen_k},
+                        queries, keys);
+      },
+      "cu_seqlens_q"_a, "cu_seqlens_k"_a, "max_seqlen_q"_a, "max_seqlen_k"_a, "queries"_a, "keys"_a,
+      "Raises for boundaries of one length that fit no tensors of so many queries and keys.");
 }
 
 }  // namespace openvc::python

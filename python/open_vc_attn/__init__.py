@@ -31,6 +31,7 @@ from ._support import is_supported
 from ._switch import Switch
 from ._threads import get_num_threads, set_num_threads
 from ._torch_import import register_with_torch
+from ._varlen import attention_varlen
 from .integrations import enable
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "attention",
     "attention_fp8",
     "attention_v_repair",
+    "attention_varlen",
     "capture",
     "cmake_dir",
     "enable",

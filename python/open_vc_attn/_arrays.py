@@ -7,6 +7,8 @@ torch tensor has imported torch.
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ ELEMENTS = {
     "float16": _openvc.ElementType.float16,
     "float32": _openvc.ElementType.float32,
 }
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 RANKS = (3, 4)
 
 
@@ -122,6 +125,10 @@ class Arrays(ABC):
     def lengths(self, numbers: list[int], q: Any) -> Any:
         """Numbers from 0 to 2**31 - 1 as int32, where q is."""
 
+    def host_numbers(self, array: Any) -> list[int] | None:
+        """Integers [N] from key_operand() as Python's, where reading them waits for nothing."""
+        return None
+
     @abstractmethod
     def as_int32(self, array: Any) -> Any:
         """The `memory` of lengths as fresh, contiguous int32, limited to what that holds."""
@@ -137,6 +144,12 @@ class Arrays(ABC):
     def empty_like(self, query: Any, shape: tuple[int, ...], spec: OutputSpec) -> Any:
         """Memory as from empty() for the output of attention. `shape` is the query's."""
         return self.empty(shape, spec.dtype, spec)[0]
+
+    def fill(self, array: Any, address: int, size: int, value: float) -> None:
+        """Fills fresh memory, `size` bytes from empty(), with a binary32 number; 0 is that of all
+        types."""
+        number = struct.pack("f", value)
+        ctypes.memmove(address, number * (size // len(number)), size)
 
     def wrap_result(self, result: Any, spec: OutputSpec) -> Any:
         """What the caller gets for memory from empty() once it is written."""

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from . import _openvc
-from ._arrays import LAYOUT, Arrays
+from ._arrays import ELEMENT_BYTES, LAYOUT, Arrays
 from ._key_selection import select_keys
+from ._sequences import Sequences, divide
 from ._threads import get_num_threads
 from ._warnings import warn_user
 
 SUSPICIOUS_HEADS = 256
 LSE_DTYPE = "float32"
+LSE_BYTES = ELEMENT_BYTES[LSE_DTYPE]
 
 
 def run_attention(
@@ -25,15 +28,19 @@ def run_attention(
     return_lse: bool,
     key_lengths: Any = None,
     key_mask: Any = None,
+    sequences: Sequences | None = None,
 ) -> tuple[Any, Any]:
     """Attention on checked operands: the output and the LSE, or None in its place.
 
-    key_lengths, key_mask: from key_operands(), not yet checked against the others.
+    key_lengths, key_mask: from key_operands(), sequences: from sequence_operands(), not yet checked
+    against the others.
     """
     views = arrays.view("q", q), arrays.view("k", k), arrays.view("v", v)
     _memory: list[Any] = []  # lives until the work is queued
     if key_lengths is not None or key_mask is not None:
         options, _memory = select_keys(arrays, q, views, options, key_lengths, key_mask)
+    if sequences is not None:
+        options, _memory = divide(arrays, q, views, options, sequences)
     spec = arrays.output_spec(q)
     shape = views[0].array_shape
     warn_about_layout(shape)
@@ -46,9 +53,15 @@ def run_attention(
         # A call beyond the limits is refused for them, not for the memory that it would take.
         _openvc.require_supported(*views, options)
         raise
+    view = arrays.view("out", out)
+    if sequences is not None:  # the library leaves rows of no sequence as they are
+        elements = math.prod(shape)
+        arrays.fill(out, view.pointer, elements * ELEMENT_BYTES[spec.dtype], 0.0)
+        if return_lse:
+            arrays.fill(lse, lse_address, math.prod(lse_shape(shape)) * LSE_BYTES, -math.inf)
     _openvc.attention(
         *views,
-        arrays.view("out", out),
+        view,
         lse_address,
         options,
         get_num_threads(),

@@ -97,7 +97,7 @@ def _require(
         sizes = lengths.shape if len(lengths.shape) else (1,)
         if len(sizes) != 1 or not arrays.same_size(sizes[0], batch):
             raise ValueError(
-                f"{LENGTHS}: {_shape_text(lengths)}; expected [B], one length for each of the "
+                f"{LENGTHS}: {shape_text(lengths)}; expected [B], one length for each of the "
                 "sequences of q. Give that of each; without a batch axis there is one."
             )
     if mask is not None:
@@ -114,7 +114,7 @@ def _require(
         )
         if not fits:
             raise ValueError(
-                f"{MASK}: {_shape_text(mask)}; expected [B, Skv], [1, Skv] or [Skv], B sequences of q "
+                f"{MASK}: {shape_text(mask)}; expected [B, Skv], [1, Skv] or [Skv], B sequences of q "
                 "and Skv keys. Use mask[:, 0, 0] of a mask [B, 1, 1, Skv]; masks that differ between "
                 "queries or heads need another attention function."
             )
@@ -128,22 +128,30 @@ def _require_kind(
             f"{name}: together with causal=True; expected one of the two. Leave one out, or use "
             "another attention function for this layer."
         )
-    if found.dtype not in types:
-        advice = (
-            f"Use {name} != 0, or for an additive mask {name} == 0"
-            if name == MASK
-            else "Convert it to int32"
+    if name == MASK:
+        _require_type(
+            name, found.dtype, types, f"Use {name} != 0, or for an additive mask {name} == 0"
         )
-        raise TypeError(
-            f"{name}: element type {found.dtype}; expected {' or '.join(types)}. {advice}."
-        )
+    else:
+        require_integers(name, found.dtype)
     if found.device != device:
         raise ValueError(
             f"{name}: device {found.device}; expected {device}, that of q. Move it there."
         )
 
 
-def _shape_text(array: KeyArray) -> str:
+def require_integers(name: str, dtype: str) -> None:
+    """Refuses element types that are not numbers of tokens."""
+    _require_type(name, dtype, _LENGTH_TYPES, "Convert it to int32")
+
+
+def _require_type(name: str, dtype: str, types: Sequence[str], advice: str) -> None:
+    if dtype not in types:
+        raise TypeError(f"{name}: element type {dtype}; expected {' or '.join(types)}. {advice}.")
+
+
+def shape_text(array: KeyArray) -> str:
+    """The shape in a message."""
     # Compilers cannot write the sizes that they do not know.
     known = not is_compiling() and all(type(size) is int for size in array.shape)
     return f"shape {list(array.shape)}" if known else f"a shape of {len(array.shape)} axes"
@@ -166,9 +174,7 @@ def select_keys(
     _require(arrays, *shapes, device, options.causal, lengths, mask)
     addresses, memory = [0, 0, 0, 0], []
     if lengths is not None:
-        packed = not lengths.shape or lengths.shape[0] == 1 or lengths.strides == (_INT32_BYTES,)
-        if lengths.dtype != "int32" or not packed or lengths.address % _INT32_BYTES:
-            lengths = arrays.key_memory(LENGTHS, arrays.as_int32(lengths.memory))
+        lengths = int32_memory(arrays, LENGTHS, lengths)
         addresses[0] = lengths.address
         memory.append(lengths.memory)
     if mask is not None:
@@ -176,3 +182,11 @@ def select_keys(
         addresses[1:] = mask.address, 0 if one_for_all else mask.strides[0], mask.strides[-1]
         memory.append(mask.memory)
     return options.with_keys(*addresses), memory
+
+
+def int32_memory(arrays: Arrays, name: str, integers: KeyArray) -> KeyArray:
+    """Integers as contiguous int32, limited to what that holds."""
+    packed = not integers.shape or integers.shape[0] == 1 or integers.strides == (_INT32_BYTES,)
+    if integers.dtype == "int32" and packed and integers.address % _INT32_BYTES == 0:
+        return integers
+    return arrays.key_memory(name, arrays.as_int32(integers.memory))

@@ -67,6 +67,9 @@ class NumpyArrays(Arrays):
     def lengths(self, numbers: list[int], q: Any) -> Any:
         return sys.modules["numpy"].array(numbers, "int32")
 
+    def host_numbers(self, array: Any) -> list[int] | None:
+        return array.tolist() if array.ndim == 1 else None
+
     def as_int32(self, array: Any) -> Any:
         numpy = sys.modules["numpy"]
         return numpy.clip(array.astype("int64"), 0, LARGEST_LENGTH).astype("int32", "C")

@@ -39,6 +39,14 @@ class AttentionOptions:
     def with_keys(
         self, lengths: int, mask: int, mask_batch_stride: int, mask_key_stride: int
     ) -> AttentionOptions: ...
+    def with_sequences(
+        self,
+        count: int,
+        cu_seqlens_q: int,
+        cu_seqlens_k: int,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+    ) -> AttentionOptions: ...
 
 class Tensor:
     @property
@@ -144,4 +152,12 @@ def is_supported(
 ) -> tuple[bool, str]: ...
 def require_supported(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions) -> None: ...
 def require_exact_supported(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions) -> None: ...
+def check_sequences(
+    cu_seqlens_q: Sequence[int],
+    cu_seqlens_k: Sequence[int],
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    queries: int,
+    keys: int,
+) -> None: ...
 def info() -> dict[str, Any]: ...

@@ -182,6 +182,13 @@ class TorchArrays(Arrays):
             or [torch.empty((0,), dtype=torch.int32, device=q.device)]
         )
 
+    def host_numbers(self, array: Any) -> list[int] | None:
+        if torch.compiler.is_compiling() or array.device.type != "cpu" or array.dim() != 1:
+            return None
+        if _hidden_keys(array):  # a trace, or another kind of tensor
+            return None
+        return array.tolist()
+
     def as_int32(self, array: Any) -> Any:
         return array.to(torch.int64).clamp(0, LARGEST_LENGTH).to(torch.int32).contiguous()
 
@@ -199,6 +206,9 @@ class TorchArrays(Arrays):
         if type(query) is torch.Tensor:
             return torch.empty_like(query, memory_format=torch.contiguous_format)
         return self.empty(shape, spec.dtype, spec)[0]
+
+    def fill(self, array: Any, address: int, size: int, value: float) -> None:
+        array.fill_(value)
 
     def execution(self, spec: OutputSpec) -> tuple[int, Callable[[int], Any] | None]:
         device = spec.device

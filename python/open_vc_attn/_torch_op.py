@@ -20,6 +20,7 @@ from ._frameworks import require_agreement
 from ._key_selection import require_selection
 from ._native_options import OPTION_COUNT, cached_options
 from ._numerics import schema_arguments
+from ._sequences import Sequences, require_sequences
 from ._torch_arrays import TORCH
 from ._torch_state import operator_derivative
 from ._torch_support import size_refusal
@@ -36,7 +37,12 @@ _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, bool causal, Scalar? softmax_scale, str key_order, "
     + schema_arguments()
     + ", Tensor? key_lengths=None, Tensor? key_mask=None"
+    + ", Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None"
+    + ", SymInt max_seqlen_q=0, SymInt max_seqlen_k=0"
 )
+
+_NOT_PACKED = Sequences(None, None, 0, 0)
+_TOKENS = (None, None, *_NOT_PACKED)  # the defaults of what is behind the options
 
 _NAMES = ("q", "k", "v", "causal", "softmax_scale")
 _SCALE = _NAMES.index("softmax_scale")
@@ -50,17 +56,32 @@ def call(
     return_lse: bool,
     key_lengths: Any = None,
     key_mask: Any = None,
+    sequences: Sequences = _NOT_PACKED,
 ) -> Any:
     """attention() on checked torch tensors, through the operator; `options` of call_options()."""
     operators = torch.ops.open_vc_attn
     operator = operators.attention_with_lse if return_lse else operators.attention
-    return operator(q, k, v, *options, key_lengths, key_mask)
+    return operator(q, k, v, *options, key_lengths, key_mask, *sequences)
 
 
-def _split(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any]:
-    """Options, key_lengths and key_mask. torch leaves out what has its default value."""
-    keys = (*arguments[OPTION_COUNT:], None, None)
-    return arguments[:OPTION_COUNT], keys[0], keys[1]
+def _split(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any, Sequences | None]:
+    """Options, key_lengths, key_mask and sequences. torch leaves out what has its default value."""
+    found = arguments[OPTION_COUNT:]
+    key_lengths, key_mask, *sequences = (*found, *_TOKENS[len(found) :])
+    packed = Sequences(*sequences)
+    boundaries = (packed.cu_seqlens_q, packed.cu_seqlens_k)
+    if all([x is None for x in boundaries]):
+        return arguments[:OPTION_COUNT], key_lengths, key_mask, None
+    if any([x is None for x in boundaries]):
+        raise TypeError(
+            "cu_seqlens_q, cu_seqlens_k: one of them; expected both, or none. Pass the other one."
+        )
+    if key_lengths is not None or key_mask is not None:
+        raise NotImplementedError(
+            "key_lengths, key_mask: together with cu_seqlens_q; expected one of them. Leave the keys "
+            "that do not take part out of k and v."
+        )
+    return arguments[:OPTION_COUNT], None, None, packed
 
 
 def _require_operands(q: Any, k: Any, v: Any) -> None:
@@ -80,10 +101,8 @@ def _attention_with_lse(q: Any, k: Any, v: Any, *arguments: Any) -> tuple[Any, A
 
 def _run(q: Any, k: Any, v: Any, arguments: tuple[Any, ...], return_lse: bool) -> tuple[Any, Any]:
     _require_operands(q, k, v)
-    options, key_lengths, key_mask = _split(arguments)
-    return run_attention(
-        TORCH, q, k, v, cached_options(*options), return_lse, key_lengths, key_mask
-    )
+    options, *tokens = _split(arguments)
+    return run_attention(TORCH, q, k, v, cached_options(*options), return_lse, *tokens)
 
 
 def _fake_attention(q: Any, k: Any, v: Any, *arguments: Any) -> Any:
@@ -99,8 +118,10 @@ def _fake_attention_with_lse(q: Any, k: Any, v: Any, *arguments: Any) -> tuple[A
 def _check(q: Any, k: Any, v: Any, arguments: tuple[Any, ...]) -> None:
     """Refuses at once what the call would refuse. A trace may be for another machine's devices."""
     _require_operands(q, k, v)
-    (causal, *_), key_lengths, key_mask = _split(arguments)
+    (causal, *_), key_lengths, key_mask, sequences = _split(arguments)
     require_selection(TORCH, q, k, causal, key_lengths, key_mask)
+    if sequences is not None:
+        require_sequences(TORCH, q, k, sequences)
     refusal = size_refusal(q, k, v)
     if refusal:
         raise ValueError(refusal)

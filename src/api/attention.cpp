@@ -9,18 +9,20 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "api/backend.hpp"
 #include "api/describe.hpp"
 #include "api/dispatch_record.hpp"
 #include "api/finite_check.hpp"
 #include "api/prepared.hpp"
-#include "api/selected_keys.hpp"
+#include "api/sequence_calls.hpp"
 #include "api/validate.hpp"
 #include "cpu/exact_attention.hpp"
 #include "cpu/thread_pool.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/repair.hpp"
+#include "schedule/sequence_bounds.hpp"
 
 namespace openvc {
 namespace {
@@ -37,23 +39,28 @@ double default_softmax_scale(const TensorView& q) {
 api::MaybeRefusal validate_call(const TensorView& q, const TensorView& k, const TensorView& v,
                                 const AttentionOptions& options) {
   if (api::MaybeRefusal refusal = api::validate_inputs(q, k, v)) return refusal;
-  return api::validate_options(options);
+  if (api::MaybeRefusal refusal = api::validate_options(options)) return refusal;
+  return api::validate_sequences(options.sequences, q, k);
 }
 
 schedule::PrepareRequest make_request(const TensorView& q, const TensorView& k, const TensorView& v,
                                       double budget, const AttentionOptions& options,
                                       bool with_log_sum_exp) {
+  const PackedSequences& packed = options.sequences;
+  const std::int64_t queries = q.shape[kSequence];
+  const std::int64_t keys = k.shape[kSequence];
   return {
       .q = q,
       .k = k,
       .v = v,
-      .problem = {.batch = q.shape[kBatch],
+      .problem = {.batch = packed.any() ? packed.count : q.shape[kBatch],
                   .heads = q.shape[kHead],
                   .heads_per_group = q.shape[kHead] / k.shape[kHead],
-                  .queries = q.shape[kSequence],
-                  .keys = k.shape[kSequence],
+                  .queries =
+                      packed.any() ? schedule::packed_room(packed.max_seqlen_q, queries) : queries,
+                  .keys = packed.any() ? schedule::packed_room(packed.max_seqlen_k, keys) : keys,
                   .head_dim = static_cast<int>(q.shape[kChannel]),
-                  .repair_rows = numerics::repair_row_count(budget, k.shape[kSequence]),
+                  .repair_rows = numerics::repair_row_count(budget, keys),
                   .mask = options.mask,
                   .key_order = options.key_order},
       .softmax_scale = options.softmax_scale.value_or(static_cast<float>(default_softmax_scale(q))),
@@ -141,42 +148,41 @@ void attend_validated(const schedule::PrepareRequest& request, const MutableTens
   run_validated(prepared.impl(), out, log_sum_exp, execution, check);
 }
 
-/// Looks at one sequence of a call whose selected keys are copies.
-void check_selected(const TensorView& q, const TensorView& k, const TensorView& v,
-                    const api::TensorPart& part, const Execution& execution) {
-  if (!api::finite_check_enabled()) return;
-  const NamedTensor queries[] = {{"q", q}};
-  const NamedTensor keys[] = {{"k", k}, {"v", v}};
-  api::check_finite(api::kCpuBackend, queries, execution, {.batch = part.batch});
-  api::check_finite(api::kCpuBackend, keys, execution, part);
-}
-
-/// The same over a selection of keys on the CPU.
-void attend_selected(const TensorView& q, const TensorView& k, const TensorView& v,
-                     const MutableTensorView& out, float* log_sum_exp,
-                     const AttentionOptions& options, const Execution& execution) {
-  AttentionOptions all_keys = options;
-  all_keys.keys = {};
-  const std::int64_t values = q.shape[kHead] * q.shape[kSequence];
-  for (std::int64_t b = 0; b < q.shape[kBatch]; ++b) {
-    float* logs = log_sum_exp == nullptr ? nullptr : log_sum_exp + b * values;
-    const auto work = [&] {
-      const auto keys = api::selected_keys(options.keys, b, k.shape[kSequence]);
-      if (keys.empty()) return api::write_no_keys(api::sequence(out, b), logs, values);
-      const api::SelectedTokens selected_k(api::sequence(k, b), keys);
-      const api::SelectedTokens selected_v(api::sequence(v, b), keys);
-      check_selected(api::sequence(q, b), selected_k.view(), selected_v.view(),
-                     {.batch = b, .tokens = keys}, execution);
-      attend_validated(make_request(api::sequence(q, b), selected_k.view(), selected_v.view(), 0.0,
-                                    all_keys, log_sum_exp != nullptr),
-                       api::sequence(out, b), logs, execution, FiniteCheck::by_caller);
+/// A call on the CPU whose sequences have unlike tokens.
+void attend_sequences(const api::SequenceCall& call, const AttentionOptions& options,
+                      const Execution& execution) {
+  AttentionOptions of_one = options;
+  of_one.keys = {};
+  of_one.sequences = {};
+  const auto attend = [&](const api::SequenceCall& one) {
+    attend_validated(make_request(one.q, one.k, one.v, 0.0, of_one, one.log_sum_exp != nullptr),
+                     one.out, one.log_sum_exp, execution, FiniteCheck::by_caller);
+  };
+  const auto check = [&](std::span<const NamedTensor> tensors, const api::TensorPart& part) {
+    if (api::finite_check_enabled()) {
+      api::check_finite(api::kCpuBackend, tensors, execution, part);
+    }
+  };
+  const auto work = [&] {
+    if (options.sequences.any()) {
+      const NamedTensor inputs[] = {{"q", call.q}, {"k", call.k}, {"v", call.v}};
+      check(inputs, {});
+      return api::attend_packed(call, options.sequences, attend);
+    }
+    const auto check_one = [&](const api::SequenceCall& one, std::int64_t batch,
+                               const std::vector<std::int64_t>& tokens) {
+      // Those of the keys are copies.
+      const NamedTensor queries[] = {{"q", one.q}};
+      const NamedTensor keys[] = {{"k", one.k}, {"v", one.v}};
+      check(queries, {.batch = batch});
+      check(keys, {.batch = batch, .tokens = tokens});
     };
-    translating_bad_alloc(work, [] { return "copies of the selected keys and values"s; });
-  }
-  if (!api::finite_check_enabled()) return;
-  const TensorView written = out.view();
+    api::attend_selected(call, options.keys, check_one, attend);
+  };
+  translating_bad_alloc(work, [] { return "copies of what belongs to a sequence"s; });
+  const TensorView written = call.out.view();
   const NamedTensor outputs[] = {{"out", written}};
-  api::check_finite(api::kCpuBackend, outputs, execution);
+  check(outputs, {});
 }
 
 }  // namespace
@@ -218,7 +224,7 @@ Prepared prepare_repair(const TensorView& q, const TensorView& k, const TensorVi
   require(validate_call(q, k, v, options));
   require(api::validate_pointers(q, k, v));
   require(api::validate_repair(budget, options));
-  require(api::validate_no_selection(options.keys));
+  require(api::validate_no_selection(options));
   require(api::validate_execution(execution));
   return prepare_validated(make_request(q, k, v, budget, options, with_log_sum_exp), execution,
                            true);
@@ -247,13 +253,20 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
   const NamedTensor inputs[] = {{"q", q}, {"k", k}, {"v", v}};
   const std::int64_t values = q.shape[kBatch] * q.shape[kHead] * q.shape[kSequence];
   require(api::validate_no_overlap(out, log_sum_exp, values, inputs));
-  require(api::validate_selection_memory(options.keys, k, out, log_sum_exp, values));
+  require(api::validate_boundary_pointers(options.sequences));
+  require(api::validate_selection_memory(options, k, out, log_sum_exp, values));
   require(api::validate_execution(execution));
-  if (options.keys.any() && q.device.type == DeviceType::cpu) {
-    return attend_selected(q, k, v, out, log_sum_exp, options, execution);
+  if (q.device.type == DeviceType::cpu && (options.keys.any() || options.sequences.any())) {
+    check_sequences(options.sequences, q.shape[kSequence], k.shape[kSequence]);
+    return attend_sequences({q, k, v, out, log_sum_exp}, options, execution);
   }
   attend_validated(make_request(q, k, v, 0.0, options, log_sum_exp != nullptr), out, log_sum_exp,
                    execution);
+}
+
+void check_sequences(const PackedSequences& sequences, std::int64_t queries, std::int64_t keys) {
+  require(api::validate_sequence_options(sequences, {}));
+  if (sequences.any()) require(api::validate_boundaries(sequences, queries, keys));
 }
 
 void exact_attention(const TensorView& q, const TensorView& k, const TensorView& v,

@@ -162,7 +162,7 @@ openvc_status openvc_attention_prepared(const openvc_prepared* prepared, const o
                                         float* log_sum_exp, const openvc_options* options) {
   return guarded([&] {
     const CallOptions call = to_options(options);
-    require(validate_no_selection(call.attention.keys));
+    require(validate_no_selection(call.attention));
     openvc::attention_prepared(to_prepared(prepared), to_view("out", out), log_sum_exp,
                                call.execution);
   });
@@ -175,7 +175,7 @@ openvc_status openvc_exact_attention(const openvc_tensor* q, const openvc_tensor
   return guarded([&] {
     if (rows == nullptr && row_count > 0) refuse("rows: pointer is null; expected row_count rows.");
     const CallOptions call = to_options(options);
-    require(validate_no_selection(call.attention.keys));
+    require(validate_no_selection(call.attention));
     openvc::exact_attention(to_input("q", q), to_input("k", k), to_input("v", v),
                             std::span<const std::int64_t>(rows, row_count), out, log_sum_exp,
                             call.attention.mask, call.attention.softmax_scale, call.execution);

@@ -29,7 +29,7 @@ static_assert(OPENVC_BUDGET_BEST == static_cast<int>(Budget::best) &&
               names_of(Budget{}).size() == OPENVC_BUDGET_BEST + 1);
 static_assert(OPENVC_VALUE_SCALE_PER_HEAD == static_cast<int>(ValueScale::per_head) &&
               names_of(ValueScale{}).size() == OPENVC_VALUE_SCALE_PER_HEAD + 1);
-static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_options) == 96 &&
+static_assert(sizeof(openvc_tensor) == 88 && sizeof(openvc_options) == 136 &&
                   sizeof(openvc_head_plan) == 16,
               "the layout of the structures is part of the binary interface");
 
@@ -177,6 +177,11 @@ CallOptions to_options(const openvc_options* options) {
                     .mask = known.key_mask,
                     .mask_batch_stride = known.key_mask_batch_stride,
                     .mask_key_stride = known.key_mask_key_stride};
+  attention.sequences = {.count = known.sequences,
+                         .cu_seqlens_q = known.cu_seqlens_q,
+                         .cu_seqlens_k = known.cu_seqlens_k,
+                         .max_seqlen_q = known.max_seqlen_q,
+                         .max_seqlen_k = known.max_seqlen_k};
   if (known.softmax_scale != 0.0f) attention.softmax_scale = known.softmax_scale;
   for_each_numeric_field([&](const auto& option, auto field) {
     using Value = decltype(option.default_value());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 namespace openvc::api {
 namespace {
@@ -15,6 +16,17 @@ std::ptrdiff_t byte_offset(const TensorView& tensor, std::int64_t b, std::int64_
 
 std::size_t row_bytes(const TensorView& tensor) {
   return static_cast<std::size_t>(tensor.shape[kChannel]) * element_size(tensor.type);
+}
+
+/// A batch of one that starts so many bytes behind a tensor.
+template <class View>
+View batch_of_one(View tensor, std::ptrdiff_t bytes, std::int64_t count) {
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor.data)>>,
+                                  const std::byte, std::byte>;
+  tensor.data = static_cast<Byte*>(tensor.data) + bytes;
+  tensor.shape[kBatch] = 1;
+  tensor.shape[kSequence] = count;
+  return tensor;
 }
 
 bool are_first(const std::vector<std::int64_t>& tokens) {
@@ -40,17 +52,19 @@ std::vector<std::int64_t> selected_keys(const KeySelection& selection, std::int6
 }
 
 TensorView sequence(const TensorView& tensor, std::int64_t batch) {
-  TensorView one = tensor;
-  one.data = static_cast<const std::byte*>(tensor.data) + byte_offset(tensor, batch, 0, 0);
-  one.shape[kBatch] = 1;
-  return one;
+  return batch_of_one(tensor, byte_offset(tensor, batch, 0, 0), tensor.shape[kSequence]);
 }
 
 MutableTensorView sequence(const MutableTensorView& tensor, std::int64_t batch) {
-  MutableTensorView one = tensor;
-  one.data = static_cast<std::byte*>(tensor.data) + byte_offset(tensor.view(), batch, 0, 0);
-  one.shape[kBatch] = 1;
-  return one;
+  return batch_of_one(tensor, byte_offset(tensor.view(), batch, 0, 0), tensor.shape[kSequence]);
+}
+
+TensorView tokens(const TensorView& tensor, std::int64_t first, std::int64_t count) {
+  return batch_of_one(tensor, byte_offset(tensor, 0, first, 0), count);
+}
+
+MutableTensorView tokens(const MutableTensorView& tensor, std::int64_t first, std::int64_t count) {
+  return batch_of_one(tensor, byte_offset(tensor.view(), 0, first, 0), count);
 }
 
 SelectedTokens::SelectedTokens(const TensorView& tensor, const std::vector<std::int64_t>& tokens)

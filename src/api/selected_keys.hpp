@@ -8,7 +8,7 @@
 #include "openvc/options.hpp"
 #include "openvc/tensor_view.hpp"
 
-// Attention over a selection of keys on the CPU: a call per sequence, without the other keys.
+// Parts of tensors: what one sequence has of them.
 namespace openvc::api {
 
 /// The keys of sequence `batch` that take part, ascending.
@@ -18,6 +18,10 @@ std::vector<std::int64_t> selected_keys(const KeySelection& selection, std::int6
 /// Sequence `batch` of a tensor, as a batch of one.
 TensorView sequence(const TensorView& tensor, std::int64_t batch);
 MutableTensorView sequence(const MutableTensorView& tensor, std::int64_t batch);
+
+/// `count` tokens from token `first` on of a batch of one.
+TensorView tokens(const TensorView& tensor, std::int64_t first, std::int64_t count);
+MutableTensorView tokens(const MutableTensorView& tensor, std::int64_t first, std::int64_t count);
 
 /// Some tokens of a batch of one: in place if they are the first ones, else a copy.
 class SelectedTokens {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "api/describe.hpp"
@@ -134,22 +135,6 @@ MaybeRefusal validate_tokens(const NamedTensor& argument, const char* advice) {
                      kLayout + "). " + advice);
 }
 
-/// The size of the whole problem: views with stride 0 describe tensors larger than any memory.
-MaybeRefusal validate_rows_of_all_heads(const TensorView& q, const TensorView& k) {
-  const schedule::Problem head{.queries = q.shape[kSequence], .keys = k.shape[kSequence]};
-  const std::int64_t padded_queries =
-      numerics::ceil_div(head.queries, schedule::kMaxQueryTile) * schedule::kMaxQueryTile;
-  const std::int64_t most = schedule::kMaxRows / (padded_queries + head.padded_keys());
-  const std::int64_t batch = q.shape[kBatch];
-  const std::int64_t heads = q.shape[kHead];
-  if (heads <= most && batch <= most / heads) return {};
-  return unsupported("q, k: batch " + std::to_string(batch) + " and " + std::to_string(heads) +
-                     " heads with " + std::to_string(head.queries) + " queries and " +
-                     std::to_string(head.keys) +
-                     " keys; expected batch * heads <= " + std::to_string(most) +
-                     " for that many tokens. Split the call by batch or heads.");
-}
-
 MaybeRefusal validate_sizes(const TensorView& q, const TensorView& k) {
   if (MaybeRefusal refusal = validate_tokens({"q", q}, "Split the queries into several calls.")) {
     return refusal;
@@ -162,7 +147,8 @@ MaybeRefusal validate_sizes(const TensorView& q, const TensorView& k) {
                        "; expected D <= " + std::to_string(schedule::kMaxExactChannels) + " (" +
                        kLayout + "). Use another attention function.");
   }
-  return validate_rows_of_all_heads(q, k);
+  return validate_rows_of_all_heads(q.shape[kBatch], q.shape[kHead], q.shape[kSequence],
+                                    k.shape[kSequence]);
 }
 
 MaybeRefusal validate_head_dim(const NamedTensor& argument) {
@@ -182,6 +168,21 @@ MaybeRefusal validate_head_dim(const NamedTensor& argument) {
 }
 
 }  // namespace
+
+// The size of the whole problem: views with stride 0 describe tensors larger than any memory.
+MaybeRefusal validate_rows_of_all_heads(std::int64_t batch, std::int64_t heads,
+                                        std::int64_t queries, std::int64_t keys) {
+  const schedule::Problem head{.queries = queries, .keys = keys};
+  const std::int64_t padded_queries =
+      numerics::ceil_div(head.queries, schedule::kMaxQueryTile) * schedule::kMaxQueryTile;
+  const std::int64_t most = schedule::kMaxRows / (padded_queries + head.padded_keys());
+  if (heads <= most && batch <= most / heads) return {};
+  return unsupported("q, k: batch " + std::to_string(batch) + " and " + std::to_string(heads) +
+                     " heads with " + std::to_string(head.queries) + " queries and " +
+                     std::to_string(head.keys) +
+                     " keys; expected batch * heads <= " + std::to_string(most) +
+                     " for that many tokens. Split the call by batch or heads.");
+}
 
 void require(const MaybeRefusal& refusal) {
   if (refusal) throw Error(refusal->code, refusal->message);
@@ -338,15 +339,24 @@ MaybeRefusal validate_no_overlap(const MutableTensorView& out, const float* log_
   return {};
 }
 
-MaybeRefusal validate_selection_memory(const KeySelection& keys, const TensorView& k,
+MaybeRefusal validate_selection_memory(const AttentionOptions& options, const TensorView& k,
                                        const MutableTensorView& out, const float* log_sum_exp,
                                        std::int64_t log_sum_exp_values) {
+  const KeySelection& keys = options.keys;
   const WrittenMemory written(out, log_sum_exp, log_sum_exp_values);
   const std::int64_t batch = k.shape[kBatch];
-  if (keys.lengths != nullptr) {
-    const auto bytes = batch * std::int64_t{sizeof(*keys.lengths)};
-    const AddressRange lengths = addresses_from(keys.lengths, 0, bytes);
-    if (MaybeRefusal refusal = written.validate_input(lengths, "key_lengths")) return refusal;
+  const auto validate_integers = [&](const std::int32_t* integers, std::int64_t count,
+                                     const char* name) -> MaybeRefusal {
+    if (integers == nullptr) return {};
+    const std::int64_t bytes = count * std::int64_t{sizeof(*integers)};
+    return written.validate_input(addresses_from(integers, 0, bytes), name);
+  };
+  const PackedSequences& sequences = options.sequences;
+  for (const auto& [integers, count, name] :
+       {std::tuple{keys.lengths, batch, "key_lengths"},
+        std::tuple{sequences.cu_seqlens_q, sequences.count + 1, "cu_seqlens_q"},
+        std::tuple{sequences.cu_seqlens_k, sequences.count + 1, "cu_seqlens_k"}}) {
+    if (MaybeRefusal refusal = validate_integers(integers, count, name)) return refusal;
   }
   if (keys.mask == nullptr) return {};
   const std::optional<Span> span =

@@ -46,8 +46,24 @@ MaybeRefusal validate_execution(const Execution& execution);
 /// Query rows that exact attention is asked for.
 MaybeRefusal validate_rows(std::span<const std::int64_t> rows, std::int64_t queries);
 MaybeRefusal validate_repair(double budget, const AttentionOptions& options);
-/// Prepared inputs have all keys.
-MaybeRefusal validate_no_selection(const KeySelection& keys);
+/// Prepared inputs have all keys, of sequences of one length.
+MaybeRefusal validate_no_selection(const AttentionOptions& options);
+
+/// The argument that selects keys.
+const char* selection_name(const KeySelection& keys);
+
+/// Packed sequences by themselves, and with the tensors that they are in.
+MaybeRefusal validate_sequence_options(const PackedSequences& sequences, const KeySelection& keys);
+MaybeRefusal validate_sequences(const PackedSequences& sequences, const TensorView& q,
+                                const TensorView& k);
+/// Boundaries that are going to be read, and their values where the host can.
+MaybeRefusal validate_boundary_pointers(const PackedSequences& sequences);
+MaybeRefusal validate_boundaries(const PackedSequences& sequences, std::int64_t queries,
+                                 std::int64_t keys);
+
+/// The rows of prepared inputs for so many sequences and heads of so many tokens each.
+MaybeRefusal validate_rows_of_all_heads(std::int64_t batch, std::int64_t heads,
+                                        std::int64_t queries, std::int64_t keys);
 
 /// The output of an attention with queries of shape `shape`.
 MaybeRefusal validate_output(const MutableTensorView& out, const std::array<std::int64_t, 4>& shape,
@@ -59,9 +75,9 @@ MaybeRefusal validate_no_overlap(const MutableTensorView& out, const float* log_
                                  std::int64_t log_sum_exp_values,
                                  std::span<const NamedTensor> inputs);
 
-/// What selects the keys of `k` exists in 64 bits of address, and nothing that the call writes
-/// overlaps it.
-MaybeRefusal validate_selection_memory(const KeySelection& keys, const TensorView& k,
+/// What selects the keys of `k`, or divides it into sequences, exists in 64 bits of address, and
+/// nothing that the call writes overlaps it.
+MaybeRefusal validate_selection_memory(const AttentionOptions& options, const TensorView& k,
                                        const MutableTensorView& out, const float* log_sum_exp,
                                        std::int64_t log_sum_exp_values);
 

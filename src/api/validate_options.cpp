@@ -49,10 +49,6 @@ MaybeRefusal validate_numerics(const NumericOptions& numerics) {
   return refusal;
 }
 
-const char* selection_name(const KeySelection& keys) {
-  return keys.mask != nullptr ? "key_mask" : "key_lengths";
-}
-
 MaybeRefusal validate_selection(const KeySelection& keys, Mask mask) {
   if (!keys.any()) return {};
   if (reinterpret_cast<std::uintptr_t>(keys.lengths) % alignof(std::int32_t) != 0) {
@@ -76,7 +72,17 @@ static_assert([] {
 
 }  // namespace
 
-MaybeRefusal validate_no_selection(const KeySelection& keys) {
+const char* selection_name(const KeySelection& keys) {
+  return keys.mask != nullptr ? "key_mask" : "key_lengths";
+}
+
+MaybeRefusal validate_no_selection(const AttentionOptions& options) {
+  if (options.sequences.any()) {
+    return unsupported("sequences: " + std::to_string(options.sequences.count) +
+                       " packed ones; expected tensors that are not packed for prepared inputs and "
+                       "exact attention. Call attention() with them, or once for each sequence.");
+  }
+  const KeySelection& keys = options.keys;
   if (!keys.any()) return {};
   return unsupported(std::string(selection_name(keys)) +
                      ": selects keys; expected none, all of them take part in prepared inputs and "
@@ -91,6 +97,9 @@ MaybeRefusal validate_options(const AttentionOptions& options) {
   if (MaybeRefusal refusal = validate_softmax_scale(options.softmax_scale)) return refusal;
   if (MaybeRefusal refusal = validate_enumerator("key_order", options.key_order)) return refusal;
   if (MaybeRefusal refusal = validate_selection(options.keys, options.mask)) return refusal;
+  if (MaybeRefusal refusal = validate_sequence_options(options.sequences, options.keys)) {
+    return refusal;
+  }
   return validate_numerics(options.numerics);
 }
 

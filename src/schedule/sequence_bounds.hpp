@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "numerics/bits.hpp"
+#include "openvc/options.hpp"
 #include "schedule/problem.hpp"
 
 namespace openvc::schedule {
@@ -28,6 +29,44 @@ OPENVC_HD constexpr Problem problem_of_head(const Problem& problem, const Sequen
   if (bounds == nullptr) return problem;
   return bounds[static_cast<std::uint32_t>(batch_head) / static_cast<std::uint32_t>(problem.heads)]
       .of(problem);
+}
+
+/// Tokens that a packed sequence has in one tensor.
+struct TokenRange {
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+};
+
+/// Those between two boundaries, at most `most`. Boundaries that fall, or leave the `tokens` tokens
+/// of the tensor, take tokens away: a range never leaves the tensor.
+OPENVC_HD constexpr TokenRange token_range(std::int64_t begin, std::int64_t end,
+                                           std::int64_t tokens, std::int64_t most) {
+  const std::int64_t first = begin < 0 ? 0 : (begin < tokens ? begin : tokens);
+  const std::int64_t last = end < first ? first : (end < tokens ? end : tokens);
+  const std::int64_t count = last - first < most ? last - first : most;
+  return {static_cast<std::int32_t>(first), static_cast<std::int32_t>(count)};
+}
+
+/// Tokens that there is room for in each of packed sequences: at least one, so that nothing is
+/// empty.
+OPENVC_HD constexpr std::int64_t packed_room(std::int64_t longest, std::int64_t tokens) {
+  const std::int64_t most = longest < tokens ? longest : tokens;
+  return most < 1 ? 1 : most;
+}
+
+/// What one of packed sequences has of the tensors.
+struct PackedTokens {
+  TokenRange queries;
+  TokenRange keys;
+};
+
+/// Those of sequence `b` of tensors with so many queries and keys.
+OPENVC_HD constexpr PackedTokens packed_tokens(const PackedSequences& sequences, std::int64_t b,
+                                               std::int64_t queries, std::int64_t keys) {
+  return {token_range(sequences.cu_seqlens_q[b], sequences.cu_seqlens_q[b + 1], queries,
+                      sequences.max_seqlen_q),
+          token_range(sequences.cu_seqlens_k[b], sequences.cu_seqlens_k[b + 1], keys,
+                      sequences.max_seqlen_k)};
 }
 
 }  // namespace openvc::schedule

@@ -143,9 +143,17 @@ def test_schema_has_the_list(torch, name):
     attention(*(torch.zeros(2, 1, 128),) * 3)  # registers
     schema = getattr(torch.ops.open_vc_attn, name).default._schema
     found = [(a.name, {"str": "str"}.get(str(a.type), str(a.type))) for a in schema.arguments]
-    *found, lengths, mask = found
+    tokens = (
+        "key_lengths",
+        "key_mask",
+        "cu_seqlens_q",
+        "cu_seqlens_k",
+        "max_seqlen_q",
+        "max_seqlen_k",
+    )
+    found, others = found[: -len(tokens)], found[-len(tokens) :]
     assert found[-len(OPTIONS) :] == [(o.name, o.type_name) for o in OPTIONS]
-    assert (lengths[0], mask[0]) == ("key_lengths", "key_mask")
+    assert tuple(name for name, _ in others) == tokens
 
 
 @pytest.mark.parametrize("option, value", GOOD)

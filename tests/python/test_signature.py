@@ -18,6 +18,8 @@ SIGNATURES = {
     "attention": f"(q, k, v, *, {CALL_OPTIONS})",
     "attention_fp8": "(prepared, *, return_lse=False)",
     "attention_v_repair": "(prepared, *, return_lse=False)",
+    "attention_varlen": "(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, "
+    "*, " + OPTIONS.format("return_lse=False, ") + ")",
     "capture": "(module=None, /, *args, out, layers=None, steps=None, max_tokens=None, "
     "heads=None, **kwargs)",
     "cmake_dir": "()",

@@ -81,6 +81,42 @@ TEST_F(CInterface, AttentionEqualsTheCppInterface) {
   EXPECT_EQ(logs, expected_logs);
 }
 
+TEST_F(CInterface, PackedSequencesAreCallsOfTheirOwn) {
+  const std::int32_t boundaries_q[] = {0, 5, kQueries};
+  const std::int32_t boundaries_k[] = {0, 150, kKeys};
+  std::vector<float> logs(kHeads * kQueries);
+  std::vector<float> expected_logs(5 * kHeads);
+  openvc_tensor one_q = q;
+  openvc_tensor one_k = k;
+  openvc_tensor one_v = v;
+  openvc_tensor one_out = out;
+  one_q.shape[1] = one_out.shape[1] = 5;
+  one_k.shape[1] = one_v.shape[1] = 150;
+  ASSERT_EQ(openvc_attention(&one_q, &one_k, &one_v, &one_out, expected_logs.data(), nullptr),
+            OPENVC_OK);
+  const auto first_rows = [&] {
+    return std::vector<float>(out_values.begin(), out_values.begin() + 5 * out.strides[1]);
+  };
+  const std::vector<float> expected = first_rows();
+  std::fill(out_values.begin(), out_values.end(), 7.0f);
+  options.sequences = 2;
+  options.cu_seqlens_q = boundaries_q;
+  options.cu_seqlens_k = boundaries_k;
+  options.max_seqlen_q = kQueries;
+  options.max_seqlen_k = 150;
+  ASSERT_EQ(openvc_attention(&q, &k, &v, &out, logs.data(), &options), OPENVC_OK)
+      << openvc_last_error_message();
+  EXPECT_EQ(first_rows(), expected);
+  EXPECT_EQ(logs[kQueries + 4], expected_logs[5 + 4]);  // query 4 of head 1
+  EXPECT_THAT(out_values, testing::Not(testing::Contains(7.0f)));
+  openvc_prepared* prepared = nullptr;
+  EXPECT_EQ(openvc_prepare(&q, &k, &v, 0, &options, &prepared), OPENVC_UNSUPPORTED);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("sequences: 2 packed ones"));
+  options.cu_seqlens_k = nullptr;
+  EXPECT_EQ(openvc_attention(&q, &k, &v, &out, nullptr, &options), OPENVC_INVALID_VALUE);
+  EXPECT_THAT(openvc_last_error_message(), HasSubstr("cu_seqlens_k: pointer is null"));
+}
+
 TEST_F(CInterface, SelectedKeysAreThoseOfAShorterTensor) {
   const std::int32_t length = 150;
   std::vector<std::uint8_t> mask(2 * kKeys, 0);
@@ -404,13 +440,10 @@ TEST_F(CInterface, BudgetsSetTheNumericOptionsAndNothingElse) {
 
 TEST_F(CInterface, CallersWithAnOlderHeaderGetDefaults) {
   const std::size_t ends[] = {
-      offsetof(openvc_options, mask),
-      offsetof(openvc_options, smooth_keys),
-      offsetof(openvc_options, threads),
-      offsetof(openvc_options, reserved),
-      offsetof(openvc_options, stream),
-      offsetof(openvc_options, key_lengths),
-      sizeof(openvc_options),
+      offsetof(openvc_options, mask),      offsetof(openvc_options, smooth_keys),
+      offsetof(openvc_options, threads),   offsetof(openvc_options, reserved),
+      offsetof(openvc_options, stream),    offsetof(openvc_options, key_lengths),
+      offsetof(openvc_options, sequences), sizeof(openvc_options),
   };
   for (const std::size_t size : ends) {
     std::memset(&options, 0x7F, sizeof(options));

@@ -36,7 +36,10 @@ static_assert(
     offsetof(openvc_options, reserved) == 52 && offsetof(openvc_options, stream) == 56 &&
     offsetof(openvc_options, key_lengths) == 64 && offsetof(openvc_options, key_mask) == 72 &&
     offsetof(openvc_options, key_mask_batch_stride) == 80 &&
-    offsetof(openvc_options, key_mask_key_stride) == 88);
+    offsetof(openvc_options, key_mask_key_stride) == 88 &&
+    offsetof(openvc_options, sequences) == 96 && offsetof(openvc_options, cu_seqlens_q) == 104 &&
+    offsetof(openvc_options, cu_seqlens_k) == 112 &&
+    offsetof(openvc_options, max_seqlen_q) == 120 && offsetof(openvc_options, max_seqlen_k) == 128);
 
 openvc_options defaults() { return default_options(sizeof(openvc_options)); }
 
