@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "machine/machine.hpp"
+#include "machine/recorder.hpp"
 
 // What kernels take for granted of CUDA C++: its words, vector types, coordinates and intrinsics.
 // Names are CUDA's.
@@ -47,7 +48,10 @@ inline void __syncwarp() { openvc::model::execute_aligned("bar.warp.sync"); }
 
 inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
 inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
-inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float __fmaf_rn(float a, float b, float c) {
+  openvc::model::count(openvc::model::InstructionClass::fma);
+  return __builtin_fmaf(a, b, c);
+}
 inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -89,6 +93,7 @@ struct Exchange {
 
 template <class T>
 T exchange(unsigned mask, const char* instruction, T value, int source) {
+  count(InstructionClass::exchange);
   Exchange<T> mine{value, source, value};
   execute_together(mask, instruction, &mine, [](const Operands& lanes) {
     for (void* lane : lanes) {
@@ -105,6 +110,7 @@ T exchange(unsigned mask, const char* instruction, T value, int source) {
 /// All lanes get combine(...) of the values of all.
 template <unsigned (*kCombine)(unsigned, unsigned, int)>
 unsigned reduce(unsigned mask, const char* instruction, unsigned value) {
+  count(InstructionClass::vote);
   Exchange<unsigned> mine{value, 0, 0};
   execute_together(mask, instruction, &mine, [](const Operands& lanes) {
     unsigned result = 0;

@@ -9,6 +9,7 @@
 #include "machine/cluster.hpp"
 #include "machine/matrix_product.hpp"
 #include "machine/mutation.hpp"
+#include "machine/recorder.hpp"
 #include "machine/rounding.hpp"
 
 namespace openvc::model {
@@ -194,6 +195,10 @@ void multiply(const BlockProduct& product) {
   if (is_mutated(Mutation::Kind::skip, product.instruction)) return;
   BlockProduct mine = product;
   mine.b += static_cast<std::uint64_t>(mutation_amount(product.instruction));
+  if (Recorder* watcher = recorder()) {
+    watcher->block_product(cluster().warp_party(),
+                           decode_instruction(mine.descriptor, mine.instruction).columns);
+  }
   cluster().block().pipe.issue(mine);
 }
 
@@ -216,6 +221,11 @@ void commit_block_products(const char* instruction, std::uint32_t barrier, std::
            " is of a block that has ended");
     }
     places.push_back({rank, place.offset});
+  }
+  if (Recorder* watcher = recorder()) {
+    std::vector<RecordedBarrier> receivers;
+    for (const BarrierPlace& receiver : places) receivers.push_back(recorded(receiver));
+    watcher->commit_block_products(cluster().warp_party(), receivers);
   }
   cluster().block().pipe.commit(instruction, places);
 }

@@ -4,6 +4,8 @@
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <utility>
 
+#include "machine/recorder.hpp"
+
 namespace openvc::model {
 namespace {
 
@@ -76,6 +78,14 @@ void Cluster::run() {
         });
     ready_.push_back(i);
   }
+  if (Recorder* watcher = recorder()) {
+    for (unsigned i = 0; i < threads_.size(); i += kWarpLanes) {
+      running_ = i;
+      watcher->begin_warp(
+          warp_party(), rank(), warp(),
+          grid_.names.role ? grid_.names.role(warp()) : "warp " + std::to_string(warp()));
+    }
+  }
   while (alive_ > 0) {
     const bool nobody = ready_.empty();
     const std::size_t work = engine_work();
@@ -142,11 +152,20 @@ void Cluster::resume(unsigned index) {
   Thread& thread = threads_[index];
   const auto shared = reinterpret_cast<std::uintptr_t>(block().shared.data());
   window = {shared, shared + kSharedBytes};
+  Recorder* watcher = lane() == 0 ? recorder() : nullptr;
+  instruction_counts = watcher != nullptr ? &watcher->counts(warp_party()) : nullptr;
   thread.fiber = std::move(thread.fiber).resume();
   window = {};
+  instruction_counts = nullptr;
   // Its frames cannot be unwound: they stay until the process ends.
   if (thread.is_abandoned) new context::fiber(std::move(thread.fiber));
   if (thread.state == State::ended && !failure_) end(index);
+}
+
+bool Cluster::stands_for_warp() const {
+  const unsigned first = running_ - running_ % grid_.threads % kWarpLanes;
+  const State state = threads_[first].state;
+  return running_ == first || state == State::in_warp || state == State::ended;
 }
 
 void Cluster::abandon(const std::string& text) {

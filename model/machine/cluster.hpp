@@ -103,6 +103,10 @@ class Cluster {
   [[nodiscard]] unsigned warp() const { return thread_in_block() / kWarpLanes; }
   [[nodiscard]] Block& block() { return *blocks_[rank()]; }
 
+  /// Whether a recorder takes what the thread does for what its warp does: the first lane, or a
+  /// lane that goes on alone. Others may come here a second time.
+  [[nodiscard]] bool stands_for_warp() const;
+
   /// Lets others run until somebody wakes it.
   void suspend(State state);
   void wake(unsigned thread);

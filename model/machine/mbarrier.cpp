@@ -5,6 +5,7 @@
 
 #include "machine/cluster.hpp"
 #include "machine/mutation.hpp"
+#include "machine/recorder.hpp"
 
 namespace openvc::model {
 namespace {
@@ -114,6 +115,13 @@ void check_initialised(const BarrierPlace& place, Scope scope, const char* instr
   }
 }
 
+RecordedBarrier recorded(const BarrierPlace& place) {
+  const auto& names = cluster().grid().names;
+  return {place.rank, place.offset,
+          names.barrier ? names.barrier(place.offset) : "barrier " + hexadecimal(place.offset),
+          cluster().block(place.rank).barriers.at(place.offset).arrivals};
+}
+
 void complete_bytes(const BarrierPlace& place, std::uint32_t bytes, const char* what,
                     unsigned issuer) {
   const std::string text = damage(place);
@@ -165,6 +173,9 @@ void arrive_once(const BarrierPlace& place, std::uint32_t bytes, Scope scope,
   }
   barrier.bytes += bytes;
   --barrier.pending;
+  if (Recorder* watcher = recorder()) {
+    watcher->arrive(cluster().warp_party(), recorded(place), bytes);
+  }
   const std::uint64_t deed = cluster().tick();
   if (place.rank != cluster().rank()) barrier.from_peers.raise(cluster().warp_party(), deed);
   barrier.arrived.join(cluster().clock());
@@ -255,6 +266,10 @@ void wait_for_phase(std::uint32_t address, std::uint32_t parity) {
     self.parity = parity;
     cluster().block(place.rank).barriers.at(place.offset).waiting.push_back(cluster().running());
     cluster().suspend(State::at_mbarrier);
+  }
+  if (Recorder* watcher = recorder(); watcher != nullptr && cluster().stands_for_warp()) {
+    watcher->wait(cluster().warp_party(), recorded(place),
+                  cluster().block(place.rank).barriers.at(place.offset).phase);
   }
 }
 

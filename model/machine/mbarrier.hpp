@@ -7,6 +7,7 @@
 
 #include "machine/barriers.hpp"
 #include "machine/clock.hpp"
+#include "machine/recorder.hpp"
 
 namespace openvc::model {
 
@@ -41,6 +42,9 @@ struct BarrierPlace {
 /// Throws if the warp that runs may find a barrier before its initialisation.
 void check_initialised(const BarrierPlace& place, Scope scope, const char* instruction);
 BarrierPlace barrier_place(std::uint32_t address, Scope scope, const char* instruction);
+
+/// As a recorder knows it.
+RecordedBarrier recorded(const BarrierPlace& place);
 
 /// Counts bytes that a copy has brought. Throws if there is no such barrier or nobody expected
 /// them.

@@ -9,6 +9,7 @@
 #include "machine/cluster.hpp"
 #include "machine/matrix_product.hpp"
 #include "machine/mutation.hpp"
+#include "machine/recorder.hpp"
 #include "machine/rounding.hpp"
 
 namespace openvc::model {
@@ -194,6 +195,9 @@ void multiply(const Product& product) {
   Product mine = product;
   mine.b_descriptor += static_cast<std::uint64_t>(mutation_amount(product.instruction));
   execute_together(~0u, product.instruction, &mine, [](const Operands& lanes) {
+    if (Recorder* watcher = recorder()) {
+      watcher->product(cluster().warp_party(), static_cast<Product*>(lanes[0])->instruction);
+    }
     cluster().block().tensor_cores[cluster().warp()].issue(lanes);
   });
 }
@@ -212,6 +216,7 @@ void commit_products() {
   if (is_mutated(Mutation::Kind::skip, instruction)) return;
   char unused = 0;
   execute_together(~0u, instruction, &unused, [](const Operands&) {
+    if (Recorder* watcher = recorder()) watcher->commit(cluster().warp_party());
     cluster().block().tensor_cores[cluster().warp()].commit();
   });
 }
@@ -221,7 +226,11 @@ void wait_for_products(int pending_groups) {
   if (is_mutated(Mutation::Kind::skip, instruction)) return;
   int pending = pending_groups + static_cast<int>(mutation_amount(instruction));
   execute_together(~0u, instruction, &pending, [](const Operands& lanes) {
-    cluster().block().tensor_cores[cluster().warp()].wait(*static_cast<int*>(lanes[0]));
+    const int most = *static_cast<int*>(lanes[0]);
+    if (Recorder* watcher = recorder()) {
+      watcher->wait_for_products(cluster().warp_party(), most);
+    }
+    cluster().block().tensor_cores[cluster().warp()].wait(most);
   });
 }
 

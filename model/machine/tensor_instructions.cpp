@@ -4,6 +4,7 @@
 #include "machine/access.hpp"
 #include "machine/cluster.hpp"
 #include "machine/mutation.hpp"
+#include "machine/recorder.hpp"
 
 // What kernels call of tensor memory: instructions of warps, and fences of threads.
 namespace openvc::model {
@@ -72,25 +73,49 @@ void relinquish_allocation() {
   execute_on_memory(kRelinquish, [](TensorMemory& memory) { memory.relinquish(); });
 }
 
+namespace {
+
+void record_access(const Operands& lanes) {
+  if (Recorder* watcher = recorder()) {
+    watcher->column_access(cluster().warp_party(),
+                           static_cast<ColumnAccess*>(lanes[0])->instruction);
+  }
+}
+
+void record_wait() {
+  if (Recorder* watcher = recorder()) watcher->wait_for_column_accesses(cluster().warp_party());
+}
+
+}  // namespace
+
 void load_columns(const ColumnAccess& access) {
   ColumnAccess mine = access;
-  execute_together(~0u, access.instruction, &mine,
-                   [](const Operands& lanes) { tensor_memory().load(lanes); });
+  execute_together(~0u, access.instruction, &mine, [](const Operands& lanes) {
+    record_access(lanes);
+    tensor_memory().load(lanes);
+  });
 }
 
 void store_columns(const ColumnAccess& access) {
   ColumnAccess mine = access;
-  execute_together(~0u, access.instruction, &mine,
-                   [](const Operands& lanes) { tensor_memory().store(lanes); });
+  execute_together(~0u, access.instruction, &mine, [](const Operands& lanes) {
+    record_access(lanes);
+    tensor_memory().store(lanes);
+  });
 }
 
 void wait_for_column_loads() {
-  execute_on_memory(kWaitForLoads, [](TensorMemory& memory) { memory.wait_for_loads(); });
+  execute_on_memory(kWaitForLoads, [](TensorMemory& memory) {
+    record_wait();
+    memory.wait_for_loads();
+  });
 }
 
 void wait_for_column_stores() {
-  execute_on_memory(kWaitForStores,
-                    [](TensorMemory& memory) { memory.order().complete(TensorDeed::Kind::store); });
+  execute_on_memory(kWaitForStores, [](TensorMemory& memory) {
+    record_wait();
+    memory.order().complete(TensorDeed::Kind::store);
+  });
 }
 
 void fence_before_thread_sync() {

@@ -8,6 +8,7 @@
 #include "machine/access.hpp"
 #include "machine/cluster.hpp"
 #include "machine/mutation.hpp"
+#include "machine/recorder.hpp"
 #include "machine/swizzle.hpp"
 
 namespace openvc::model {
@@ -172,6 +173,14 @@ void copy_tile(const TensorMap& map, const TileCopy& copy) {
     fail(name + ": a mask of blocks " + hexadecimal(blocks) + " in a cluster of " +
          std::to_string(cluster().size()));
   }
+  if (Recorder* watcher = recorder()) {
+    std::vector<RecordedBarrier> receivers;
+    for (unsigned rank = 0; rank < cluster().size(); ++rank) {
+      if ((blocks >> rank & 1u) != 0)
+        receivers.push_back(recorded({rank, transfer.barrier.offset}));
+    }
+    watcher->copy(cluster().warp_party(), copy.instruction, transfer.bytes, receivers);
+  }
   for (unsigned rank = 0; rank < cluster().size(); ++rank) {
     if ((blocks >> rank & 1u) == 0) continue;
     if (cluster().block(rank).alive == 0) {
@@ -199,12 +208,16 @@ void copy_bulk(std::uint32_t destination, const void* source, std::uint32_t byte
     fail(std::string(instruction) + ": " + std::to_string(bytes) + " bytes to address " +
          hexadecimal(destination) + " do not lie in shared memory");
   }
+  const BarrierPlace place = barrier_place(barrier, Scope::block, instruction);
+  if (Recorder* watcher = recorder()) {
+    watcher->copy(cluster().warp_party(), instruction, bytes, {recorded(place)});
+  }
   cluster().transfers().issue({.instruction = instruction,
                                .issuer = cluster().running(),
                                .rank = cluster().rank(),
                                .offset = offset,
                                .bytes = bytes,
-                               .barrier = barrier_place(barrier, Scope::block, instruction),
+                               .barrier = place,
                                .source = static_cast<const std::byte*>(source)});
 }
 

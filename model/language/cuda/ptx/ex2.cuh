@@ -3,12 +3,14 @@
 
 #include <cmath>
 
+#include "machine/recorder.hpp"
 #include "numerics/bits.hpp"
 
 namespace openvc::cuda::ptx {
 
 /// Rounded to nearest, where the machine may be two units off.
 inline float ex2_approx(float x) {
+  model::count(model::InstructionClass::special);
   const auto flushed = [](float y) {
     const bool is_subnormal = std::fabs(y) < numerics::exp2_int(numerics::kFloatMinNormalExponent);
     return is_subnormal ? std::copysign(0.0f, y) : y;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "machine/recorder.hpp"
 #include "machine/rounding.hpp"
 #include "numerics/half.hpp"
 
@@ -34,6 +35,7 @@ std::uint32_t extremes(std::uint32_t a, std::uint32_t b, const ToFloat& to_float
 }
 
 inline std::uint32_t max_f16x2(std::uint32_t a, std::uint32_t b) {
+  model::count(model::InstructionClass::maximum);
   return extremes(a, b, numerics::half_to_float, 1.0f);
 }
 inline std::uint32_t min_f16x2(std::uint32_t a, std::uint32_t b) {
@@ -62,15 +64,18 @@ std::uint32_t halves(std::uint32_t a, std::uint32_t b, std::uint32_t c,
 }
 
 inline std::uint32_t fma_f16x2(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  model::count(model::InstructionClass::half);
   return halves(a, b, c, [](double x, double y, double z) { return x * y + z; });
 }
 inline std::uint32_t fma_relu_f16x2(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  model::count(model::InstructionClass::half);
   return halves(a, b, c, [](double x, double y, double z) {
     const double d = x * y + z;
     return d <= 0.0 ? 0.0 : d;
   });
 }
 inline std::uint32_t sub_f16x2(std::uint32_t a, std::uint32_t b) {
+  model::count(model::InstructionClass::half_add);
   return halves(a, b, 0, [](double x, double y, double) { return x - y; });
 }
 

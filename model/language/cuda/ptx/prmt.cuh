@@ -3,10 +3,13 @@
 
 #include <cstdint>
 
+#include "machine/recorder.hpp"
+
 namespace openvc::cuda::ptx {
 
 template <int kSelector>
 std::uint32_t prmt(std::uint32_t a, std::uint32_t b) {
+  model::count(model::InstructionClass::alu);
   constexpr int kDigits = 0x7777;  // 0 to 7: whole bytes, no copies of a sign
   static_assert((kSelector & ~kDigits) == 0);
   const std::uint64_t bytes = static_cast<std::uint64_t>(b) << 32 | a;
