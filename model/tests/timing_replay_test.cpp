@@ -105,10 +105,11 @@ TEST(TimingReplay, WarpsOfASchedulerShareItsSlots) {
   const auto two = [](int scheduler) {
     Trace trace{.name = "slots", .names = {}, .barriers = {}, .warps = {}};
     Writer(trace, "one", 0, 0).work(Pipe::other, 100);
-    Writer(trace, "other", 0, scheduler).work(Pipe::other, 100);
+    Writer(trace, "other", 0, scheduler).work(Pipe::alu, 40);  // of another unit
     return clocks(trace);
   };
-  EXPECT_EQ(two(0), 200);
+  // Who issued last goes on; then the other's 40, every second clock.
+  EXPECT_EQ(two(0), 100 + 2 * 40 - 1);
   EXPECT_EQ(two(1), 100);
 }
 
