@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Speed and error of attention on a Hopper GPU: this library beside the others, in one run.
+"""Speed and error of attention on an NVIDIA GPU: this library beside the others, in one run.
 
     python benchmarks/h200/attention.py --out results --minidit FOLDER --clips FOLDER \\
         [--budget SECONDS] [--ceiling build/.../wgmma_ceiling] [--resume] [--quick]

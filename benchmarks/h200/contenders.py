@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ways to compute attention on a Hopper GPU: this library and what else is installed.
+"""Ways to compute attention on an NVIDIA GPU: this library and what else is installed.
 
 Only what imports takes part. FP8 kernels of other libraries get inputs that were quantised before
 the clock started, as this library's kernel does: their users' models do that elsewhere.
@@ -171,7 +171,7 @@ class FlashAttention3Fp8(FlashAttention3):
 
 
 class FlashAttention4(Contender):
-    """FlashAttention-4's Hopper kernel in BF16, compiled at first use."""
+    """FlashAttention-4 in BF16: its kernel for this GPU, compiled at first use."""
 
     name = "FlashAttention-4 BF16"
     kind = "bf16"

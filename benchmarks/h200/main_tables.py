@@ -42,13 +42,25 @@ HOW_MEASURED = (
 )
 
 
+def gpu_name(data: Mapping[str, Any]) -> str:
+    """The GPU that was measured."""
+    return str(data.get("environment", {}).get("gpu", "GPU"))
+
+
+def _how_measured(data: Mapping[str, Any]) -> str:
+    about = [HOW_MEASURED]
+    if gpu_name(data) == "NVIDIA H200":
+        about.append(SAGE_2_ELSEWHERE)
+    return " ".join(about)
+
+
 def headline(summary: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """What the first lines of README.md may claim."""
     found = summary.get("captured")
     if not found:
         return _headline_of_random_numbers(summary, data)
     text = (
-        "On one NVIDIA H200, on inputs captured from a small video transformer "
+        f"On one {gpu_name(data)}, on inputs captured from a small video transformer "
         f"({shape_title(CAPTURED.split()[1])} tokens x heads), the default plan runs at "
         f"{found['kernel_tflops']:.0f} TFLOP/s on prepared inputs"
     )
@@ -76,7 +88,7 @@ def main_results(summary: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """Captured inputs first, then N(0,1), then causal."""
     parts = [captured_table(data), gaussian_table(summary, data), causal_table(data)]
     parts = [part for part in parts if part]
-    return "\n\n".join([*parts, f"{HOW_MEASURED} {SAGE_2_ELSEWHERE}"]) if parts else ""
+    return "\n\n".join([*parts, _how_measured(data)]) if parts else ""
 
 
 def captured_table(data: Mapping[str, Any]) -> str:

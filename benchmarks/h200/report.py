@@ -4,7 +4,7 @@
     python benchmarks/h200/report.py docs/results/h200 [--insert README.md]
 
 Writes README.md, summary.json, error.svg and speed.svg beside the results.json of the folder, and
-tells of a soak.json there (tests/gpu/soak.py --json). --insert also fills the marked blocks of
+tells of a soak.json there (tests/gpu/soak.py --json). Without matplotlib there are no charts. --insert also fills the marked blocks of
 another Markdown file. The same record gives the same bytes.
 """
 
@@ -15,12 +15,13 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import sections
 from charts import write_error_chart, write_speed_chart
-from main_tables import headline, main_results, repair_sentence, short_calls
+from main_tables import gpu_name, headline, main_results, repair_sentence, short_calls
 from summary import SOAK, summarize
 
 BLOCKS = {
@@ -49,7 +50,7 @@ def markdown(
     summary: Mapping[str, Any], data: Mapping[str, Any], charts: Mapping[str, str] | None = None
 ) -> str:
     """The whole page. `charts` are files and their titles."""
-    parts = ["# Attention on one NVIDIA H200"]
+    parts = [f"# Attention on one {gpu_name(data)}"]
     parts += [sections.circumstances(data), main_results(summary, data)]
     parts += [f"![{title}]({file})" for file, title in (charts or {}).items()]
     parts += [
@@ -102,11 +103,15 @@ def main() -> int:
         data[SOAK] = json.loads(soak.read_text())
     summary = summarize(data)
     (arguments.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    charts = {
-        file: title
-        for file, (title, write) in CHARTS.items()
-        if write(data, arguments.folder / file)
-    }
+    charts = {}
+    if find_spec("matplotlib") is None:
+        print("report.py: matplotlib is not installed; the page has no charts", file=sys.stderr)
+    else:
+        charts = {
+            file: title
+            for file, (title, write) in CHARTS.items()
+            if write(data, arguments.folder / file)
+        }
     (arguments.folder / "README.md").write_text(markdown(summary, data, charts))
     if arguments.insert is not None:
         insert(arguments.insert, summary, data)

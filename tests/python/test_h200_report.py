@@ -83,7 +83,7 @@ def record():
             "date": "2026-01-02",
             "commit": "abc",
             "driver": "580",
-            "gpu": "GPU",
+            "gpu": "NVIDIA H200",
             "multiprocessors": 132,
             "power_limit_watts": 700.0,
             "torch": "2",
@@ -216,6 +216,10 @@ def test_speed_and_error_of_captures_stand_in_one_row(record):
     assert page.index("captured, 75,600 x 24") < page.index("N(0,1), TFLOP/s")
     assert "no production model" in page
     assert "in another run" in page and "838 TFLOP/s" in page
+    record["environment"]["gpu"] = "NVIDIA B200"
+    page = page_of(record)
+    assert page.startswith("# Attention on one NVIDIA B200\n")
+    assert "H200" not in page and "in another run" not in page
 
 
 def test_headline_is_that_of_the_captures(record):
