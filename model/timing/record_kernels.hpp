@@ -14,7 +14,7 @@ Trace record_hopper(const low_work::Variant& variant, int key_blocks);
 
 /// The same of the Blackwell kernel without extra steps: two query tiles of 128 rows in a block.
 Trace record_blackwell(int key_blocks);
-inline constexpr const char* kBlackwellBlockMark = "partial_full[0]";
+inline constexpr const char* kBlackwellBlockMark = "score_full[0]";
 
 /// Gives their warps and barriers names.
 void name_variants();

@@ -53,7 +53,7 @@ MachineConstants datacenter_blackwell() {
         "tensor core", {n / 2.0, "clocks", "peak"}, latency, slots, at_once};
   }
   // The same as kernels on the model have them.
-  for (const int n : {128, 144, 160}) {
+  for (const int n : {64, 80, 128, 144, 160}) {
     m.operations["tcgen05.mma.n" + std::to_string(n)] = {
         "tensor core", {n / 2.0, "clocks", "peak"}, none_yet, slots, at_once};
   }

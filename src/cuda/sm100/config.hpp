@@ -57,8 +57,8 @@ static_assert(kValueRows % 16 == 0);
 inline constexpr int kSharedMemoryLimit = 232'448;  // bytes a block can opt in to on sm_100
 
 // Columns of tensor memory. Scores are binary16, one in each column; four probabilities lie in a
-// column. Both query tiles share the sums of P V: while one tile's are read, the tensor core is at
-// the scores of the other.
+// column. Both query tiles share the sums of P V. They are multiplied in two parts, so that one is
+// read while the tensor core is at the other, or at the scores of the other tile.
 namespace tensor_memory {
 inline constexpr int kScores = 0;  // of both query tiles
 inline constexpr int kScoreColumns = numerics::kKeyBlock;
@@ -66,8 +66,12 @@ inline constexpr int kProbabilities = kScores + kQueryTiles * kScoreColumns;  //
 inline constexpr int kProbabilityColumns = numerics::kKeyBlock / 4;
 inline constexpr int kPartial = kProbabilities + kQueryTiles * kProbabilityColumns;
 inline constexpr int kStepColumns = kStepBytes / 4;  // of the probabilities of a k-step
+inline constexpr int kPartialParts = 2;
+/// First column of a part.
+OPENVC_HD constexpr int part_begin(int part) { return part == 0 ? 0 : part == 1 ? 80 : kValueRows; }
 inline constexpr int kAllocated = 512;
 static_assert(kPartial + kValueRows <= kAllocated);
+static_assert(part_begin(1) % 16 == 0, "N of a product");
 }  // namespace tensor_memory
 
 /// Base of all configurations.

@@ -19,11 +19,10 @@
 //
 // Every key block is a softmax of its own. Its product with V goes to `partial` in tensor memory,
 // from where it is added to the binary32 accumulator in registers by the weight of the block: the
-// numeric contract as it is, with nothing to rescale in tensor memory. The sums of a block are read
-// when the codes of the next are made:
+// numeric contract as it is, with nothing to rescale in tensor memory. Sums come first, because the
+// product of the other tile waits for their columns:
 //
-//   scores (i+1) -> registers -> codes (i+1)   sum (i) -> accumulator   codes (i+1) -> tensor
-//   memory
+//   sums (i) -> accumulator   scores (i+1) -> registers -> codes (i+1) -> tensor memory
 namespace openvc::cuda::sm100 {
 
 /// Columns of `partial` that are read: channels, residual columns of V, one column of ones.
@@ -145,8 +144,6 @@ struct Consumer {
     }
     const std::uint32_t top = block_top(scores);
     exp_cast<kPath>(scores, probabilities, top, head);
-    // Computed before the sums of the block before are waited for, and out of the way of them.
-    ptx::tensor_memory_fence_operand(probabilities);
     if constexpr (kPath == ExpCastPath::narrow) {
       return {narrow_weight(ptx::cvt_f32_f16_low(top)), reference};
     } else {
@@ -166,44 +163,74 @@ struct Consumer {
     arrive(shared.probability_full[tile]);
   }
 
-  /// accumulator += weight * partial.
+  /// accumulator += weight * partial. A chunk of columns arrives while the one before is added.
   __device__ __forceinline__ void promote() {
-    constexpr int kChunk = 16;
-    constexpr int kChunks = kAccumulatorRegisters / kChunk;
-    constexpr int kRest = kAccumulatorRegisters % kChunk;
-    static_assert(kRest == 8);
-    ptx::mbarrier_wait(ptx::shared_address(&shared.partial_full[tile]), partial_parity);
+    static_assert(tensor_memory::part_begin(1) == 80 && kAccumulatorRegisters == 136);
+    Chunk a;
+    Chunk b;
+    begin_part(0);
+    load_sums<32>(a, 0);
+    wait_for_sums(a);
+    load_sums<32>(b, 32);
+    add<32>(a, 0);
+    wait_for_sums(b);
+    load_sums<16>(a, 64);
+    add<32>(b, 32);
+    wait_for_sums(a);
+    end_part(0);
+    begin_part(1);
+    load_sums<32>(b, 80);
+    add<16>(a, 64);
+    wait_for_sums(b);
+    load_sums<16>(a, 112);
+    add<32>(b, 80);
+    wait_for_sums(a);
+    load_sums<8>(b, 128);
+    add<16>(a, 112);
+    wait_for_sums(b);
+    end_part(1);
+    add<8>(b, 128);
     partial_parity ^= 1;
-    ptx::tcgen05_fence_after_thread_sync();
-    const std::uint32_t partial = columns + tensor_memory::kPartial;
-    // Columns are read in pairs of chunks: one arrives while the other is added.
-    float chunks[2][kChunk];
-    float rest[kRest];
-    ptx::tcgen05_ld_32x32b_x16(chunks[0], partial);
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      ptx::tcgen05_wait_ld();
-      ptx::tensor_memory_fence_operand(chunks[i % 2]);
-      if (i + 1 < kChunks) {
-        ptx::tcgen05_ld_32x32b_x16(chunks[(i + 1) % 2],
-                                   partial + static_cast<std::uint32_t>((i + 1) * kChunk));
-      } else {
-        ptx::tcgen05_ld_32x32b_x8(rest, partial + kChunks * kChunk);
-      }
-      add<kChunk>(accumulator + i * kChunk, chunks[i % 2]);
-    }
-    ptx::tcgen05_wait_ld();
-    ptx::tensor_memory_fence_operand(rest);
-    ptx::tcgen05_fence_before_thread_sync();
-    arrive(shared.partial_empty[tile]);
-    add<kRest>(accumulator + kChunks * kChunk, rest);
   }
 
-  template <int kCount>
-  __device__ __forceinline__ void add(float* sums, const float* block) const {
+  static constexpr int kChunkColumns = 32;
+  using Chunk = float[kChunkColumns];
+
+  [[nodiscard]] __device__ int part(int index) const {
+    return tile * tensor_memory::kPartialParts + index;
+  }
+
+  __device__ __forceinline__ void begin_part(int index) {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.partial_full[part(index)]), partial_parity);
+    ptx::tcgen05_fence_after_thread_sync();
+  }
+
+  __device__ __forceinline__ void end_part(int index) {
+    ptx::tcgen05_fence_before_thread_sync();
+    arrive(shared.partial_empty[part(index)]);
+  }
+
+  /// Begins to load columns of partial.
+  template <int kColumns>
+  __device__ __forceinline__ void load_sums(Chunk& chunk, std::uint32_t first) const {
+    const std::uint32_t address = columns + tensor_memory::kPartial + first;
+    auto& registers = reinterpret_cast<float(&)[kColumns]>(chunk);
+    if constexpr (kColumns == 32) ptx::tcgen05_ld_32x32b_x32(registers, address);
+    if constexpr (kColumns == 16) ptx::tcgen05_ld_32x32b_x16(registers, address);
+    if constexpr (kColumns == 8) ptx::tcgen05_ld_32x32b_x8(registers, address);
+  }
+
+  __device__ __forceinline__ static void wait_for_sums(Chunk& chunk) {
+    ptx::tcgen05_wait_ld();
+    ptx::tensor_memory_fence_operand(chunk);
+  }
+
+  template <int kColumns>
+  __device__ __forceinline__ void add(const Chunk& chunk, int first) {
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      ptx::fma_rn_f32x2(sums[i], sums[i + 1], block[i], block[i + 1], weight);
+    for (int i = 0; i < kColumns; i += 2) {
+      ptx::fma_rn_f32x2(accumulator[first + i], accumulator[first + i + 1], chunk[i], chunk[i + 1],
+                        weight);
     }
   }
 
@@ -233,10 +260,9 @@ struct Consumer {
     store_probabilities(probabilities);
 #pragma unroll 1
     for (int step = 1; step < count; ++step) {
-      const Block block = softmax<kPath>(probabilities, step);
       promote();
+      begin_block<kPath>(softmax<kPath>(probabilities, step));
       store_probabilities(probabilities);
-      begin_block<kPath>(block);
     }
     promote();
   }

@@ -44,7 +44,7 @@ struct Multiplier {
   // Nobody has to empty a buffer before its first use. Sums of B wait for A's reader, those of A
   // for B's, but for the very first.
   std::uint32_t score_empty_parity[kQueryTiles] = {1, 1};
-  std::uint32_t partial_empty_parity[kQueryTiles] = {1, 0};
+  std::uint32_t partial_empty_parity[kQueryTiles * tensor_memory::kPartialParts] = {1, 1, 0, 0};
 
   /// Products of every work item of the cluster.
   __device__ void run() {
@@ -64,8 +64,6 @@ struct Multiplier {
  private:
   static constexpr std::uint32_t kScoreProduct = ptx::instruction_descriptor(
       ptx::AccumulatorType::binary16, kRowsPerTile, numerics::kKeyBlock);
-  static constexpr std::uint32_t kValueProduct =
-      ptx::instruction_descriptor(ptx::AccumulatorType::binary32, kRowsPerTile, kValueRows);
 
   __device__ void multiply(int count, int extra_steps) {
     if (count == 0) return ptx::mbarrier_arrive(ptx::shared_address(&shared.query_empty));
@@ -146,24 +144,39 @@ struct Multiplier {
                          value_ring.parity);
     }
     wait(shared.probability_full[tile], probability_parity[tile]);
-    const int other = (tile + 1) % kQueryTiles;  // has the sums before these in the same columns
-    wait(shared.partial_empty[other], partial_empty_parity[tile]);
     const std::uint32_t probabilities =
         columns + static_cast<std::uint32_t>(tensor_memory::kProbabilities +
                                              tile * tensor_memory::kProbabilityColumns);
     const std::uint64_t values = ptx::tcgen05_matrix_descriptor<ptx::Swizzle::bytes_128>(
         ptx::shared_address(shared.values[value_ring.stage].codes));
 #pragma unroll
-    for (int step = 0; step < kValueSteps; ++step) {
-      ptx::tcgen05_mma_f8f6f4_ts(
-          columns + tensor_memory::kPartial,
-          probabilities + static_cast<std::uint32_t>(step) * tensor_memory::kStepColumns,
-          ptx::advance_descriptor(values, step * kStepBytes), kValueProduct, step != 0);
+    for (int part = 0; part < tensor_memory::kPartialParts; ++part) {
+      issue_part(tile, part, probabilities, values);
     }
-    commit(shared.partial_full[tile]);
     if (tile + 1 < kQueryTiles) return;
     commit(shared.value_empty[value_ring.stage]);
     value_ring.advance();
+  }
+
+  /// Some columns of partial.
+  __device__ void issue_part(int tile, int part, std::uint32_t probabilities,
+                             std::uint64_t values) {
+    const auto first = static_cast<std::uint32_t>(tensor_memory::part_begin(part));
+    const int width = tensor_memory::part_begin(part + 1) - static_cast<int>(first);
+    const int other = (tile + 1) % kQueryTiles;  // had the sums before these in the same columns
+    wait(shared.partial_empty[other * tensor_memory::kPartialParts + part],
+         partial_empty_parity[tile * tensor_memory::kPartialParts + part]);
+    const std::uint32_t product =
+        ptx::instruction_descriptor(ptx::AccumulatorType::binary32, kRowsPerTile, width);
+    const std::uint64_t rows = ptx::advance_descriptor(values, first * numerics::kKeyBlock);
+#pragma unroll
+    for (int step = 0; step < kValueSteps; ++step) {
+      ptx::tcgen05_mma_f8f6f4_ts(
+          columns + tensor_memory::kPartial + first,
+          probabilities + static_cast<std::uint32_t>(step) * tensor_memory::kStepColumns,
+          ptx::advance_descriptor(rows, step * kStepBytes), product, step != 0);
+    }
+    commit(shared.partial_full[tile * tensor_memory::kPartialParts + part]);
   }
 
   /// Waits for the consumers to have used, or filled, a buffer in tensor memory.

@@ -15,8 +15,9 @@ struct Storage : TileStorage<Config> {
   alignas(8) std::uint64_t score_full[kQueryTiles];  // scores are in tensor memory
   std::uint64_t score_empty[kQueryTiles];            // they have been read
   std::uint64_t probability_full[kQueryTiles];       // probabilities are in tensor memory
-  std::uint64_t partial_full[kQueryTiles];           // their product with V is
-  std::uint64_t partial_empty[kQueryTiles];          // it has been read
+  // Of each query tile and part of the sums: at tile * kPartialParts + part.
+  std::uint64_t partial_full[kQueryTiles * tensor_memory::kPartialParts];   // sums are there
+  std::uint64_t partial_empty[kQueryTiles * tensor_memory::kPartialParts];  // they have been read
 
   std::uint32_t tensor_memory;  // address of the columns that the block has allocated
 };
