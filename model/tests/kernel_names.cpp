@@ -27,10 +27,6 @@ extern template void attention_kernel<DenseFourSteps>(Parameters);
 extern template void attention_kernel<CausalFourSteps>(Parameters);
 }  // namespace openvc::cuda::sm100
 
-// Its storage derives from that of the tiles, so it is not of standard layout; compilers support
-// it.
-#pragma GCC diagnostic ignored "-Winvalid-offsetof"
-
 namespace openvc::test {
 namespace {
 
