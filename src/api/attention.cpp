@@ -15,6 +15,7 @@
 #include "api/describe.hpp"
 #include "api/dispatch_record.hpp"
 #include "api/finite_check.hpp"
+#include "api/first_use.hpp"
 #include "api/prepared.hpp"
 #include "api/sequence_calls.hpp"
 #include "api/validate.hpp"
@@ -98,6 +99,7 @@ Prepared prepare_validated(schedule::PrepareRequest request, const Execution& ex
                            bool outlives_call, FiniteCheck check = FiniteCheck::here) {
   const api::BackendChoice choice = api::choose_backend(request, api::backends());
   if (choice.backend == nullptr) api::require(choice.refusal);
+  api::first_use().require(*choice.backend, request.q.device, execution);
   request.format = choice.backend->format;
   const auto needed = [&] {
     return api::describe_bytes(choice.backend->prepared_bytes(request)) +
@@ -311,6 +313,9 @@ Support is_supported(const TensorView& q, const TensorView& k, const TensorView&
   const api::BackendChoice choice =
       api::choose_backend(make_request(q, k, v, 0.0, options, false), api::backends());
   if (choice.backend == nullptr) return refused(choice.refusal);
+  if (const api::MaybeRefusal failed = api::first_use().known_refusal(*choice.backend, q.device)) {
+    return refused(*failed);
+  }
   return {.supported = true};
 }
 

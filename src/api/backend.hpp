@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +17,19 @@
 
 // The backends of this build, as a table of functions, and the choice among them.
 namespace openvc::api {
+
+/// What the check of a first use (first_use.hpp) needs of a device's memory and streams.
+struct DeviceAccess {
+  /// Whether what the stream is given becomes part of a graph.
+  bool (*is_capturing)(int device, void* stream);
+  /// Calls work(stream) with a stream that nobody else uses.
+  void (*on_own_stream)(int device, const std::function<void(void* stream)>& work);
+  /// A copy of bytes in memory of the device.
+  std::shared_ptr<std::byte> (*upload)(std::span<const std::byte> bytes, int device, void* stream);
+  /// A copy of the device's bytes, once the stream has done its work.
+  std::vector<std::byte> (*download)(const std::byte* bytes, std::size_t size, int device,
+                                     void* stream);
+};
 
 /// One backend. A function pointer per verb; no state.
 struct Backend {
@@ -39,6 +54,9 @@ struct Backend {
   /// Index of the first non-finite element in row-major order, -1 if there is none; null if the
   /// backend cannot look. For OPEN_VC_ATTN_CHECK.
   std::int64_t (*find_non_finite)(const TensorView& tensor, const Execution& execution);
+  /// Null where the backend works on the caller's memory. Backends that have not run on hardware
+  /// have it.
+  const DeviceAccess* access;
 };
 
 /// All backends of this build, the CPU first.

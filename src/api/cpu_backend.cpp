@@ -81,6 +81,7 @@ const Backend kCpuBackend{
     .run = run,
     .read_plans = nullptr,
     .find_non_finite = find_non_finite,
+    .access = nullptr,
 };
 
 }  // namespace openvc::api

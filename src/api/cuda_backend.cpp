@@ -12,6 +12,7 @@
 #include "api/prepared.hpp"
 #include "cuda/check/find_non_finite.hpp"
 #include "cuda/host/device.hpp"
+#include "cuda/host/device_copy.hpp"
 #include "cuda/host/environment.hpp"
 #include "cuda/host/stream_memory.hpp"
 #include "cuda/output/leave_axes.hpp"
@@ -136,6 +137,11 @@ void run(const CudaArchitecture& architecture, const Prepared::Impl& prepared,
   });
 }
 
+constexpr DeviceAccess kDeviceAccess{.is_capturing = cuda::is_capturing,
+                                     .on_own_stream = cuda::on_own_stream,
+                                     .upload = cuda::upload,
+                                     .download = cuda::download};
+
 /// The backend of a row: functions without state that know their row at compile time.
 template <std::size_t kRow>
 constexpr Backend backend_of() {
@@ -158,6 +164,7 @@ constexpr Backend backend_of() {
           },
       .read_plans = read_plans,
       .find_non_finite = cuda::find_non_finite,
+      .access = &kDeviceAccess,
   };
 }
 

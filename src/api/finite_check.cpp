@@ -1,42 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "api/finite_check.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdint>
-#include <cstdlib>
-#include <initializer_list>
 #include <string>
-#include <string_view>
 
 #include "api/describe.hpp"
+#include "api/environment_switch.hpp"
 
 namespace openvc::api {
 
-namespace {
-
-bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::find(words, text) != words.end();
-}
-
-/// Whoever sets the variable is debugging: a value that is not understood must not mean "off".
-bool read_switch() {
-  const char* value = std::getenv("OPEN_VC_ATTN_CHECK");
-  std::string text = value != nullptr ? value : "";
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (is_one_of(text, {"1", "true", "on", "yes"})) return true;
-  if (is_one_of(text, {"", "0", "false", "off", "no"})) return false;
-  throw Error(ErrorCode::invalid_value,
-              "OPEN_VC_ATTN_CHECK: '" + std::string(value) +
-                  "' in the environment; expected 1, true, on or yes to look for elements that are "
-                  "not finite, or 0, false, off or no. Set one of them, or unset the variable.");
-}
-
-}  // namespace
-
 bool finite_check_enabled() {
-  static const bool enabled = read_switch();  // tried again by the next call if it throws
+  // Tried again by the next call if it throws.
+  static const bool enabled =
+      environment_switch("OPEN_VC_ATTN_CHECK", false, "to look for elements that are not finite");
   return enabled;
 }
 

@@ -8,6 +8,7 @@
 
 #include "api/backend.hpp"
 #include "api/dispatch_record.hpp"
+#include "api/first_use.hpp"
 #include "cpu/row_kernels.hpp"
 #include "cpu/thread_pool.hpp"
 #include "numerics/contract.hpp"
@@ -34,8 +35,13 @@ CudaDeviceInfo device_info(int index) {
     schedule::PrepareRequest request;
     request.q.device = {DeviceType::cuda, index};
     const api::BackendChoice choice = api::choose_backend(request, api::backends());
-    if (choice.backend != nullptr) result.backend = choice.backend->name;
     result.refusal = choice.refusal.message;
+    if (choice.backend == nullptr) return result;
+    if (const auto failed = api::first_use().known_refusal(*choice.backend, request.q.device)) {
+      result.refusal = failed->message;
+    } else {
+      result.backend = choice.backend->name;
+    }
   } catch (const Error& error) {
     // A device that cannot even be asked; others may work.
     result.refusal = error.what();

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/agreement.hpp"
 #include "cpu/attention.hpp"
 #include "cpu/prepare.hpp"
 #include "cpu/thread_pool.hpp"
@@ -112,11 +113,7 @@ void transform(study::OwnedTensor& tensor, const Change& change) {
   }
 }
 
-/// What attention returns, as dense binary32.
-struct AttentionResult {
-  std::vector<float> output;       // [B][Sq][H][D]
-  std::vector<float> log_sum_exp;  // [B][H][Sq], or empty
-};
+using cpu::AttentionResult;
 
 /// Prepared inputs in host memory.
 class HostPrepared {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "cuda/check/tensor_rows.hpp"
+#include "cuda/host/capture.hpp"
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
 #include "cuda/host/stream_memory.hpp"
@@ -52,18 +53,6 @@ __global__ void __launch_bounds__(kThreads)
       return;
     }
   }
-}
-
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaError_t result = cudaStreamIsCapturing(stream, &status);
-  // The answer of the default stream while a stream that synchronises with it is being captured.
-  if (result == cudaErrorStreamCaptureImplicit) {
-    (void)cudaGetLastError();
-    return true;
-  }
-  check(result, "asking whether the stream is being captured");
-  return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace

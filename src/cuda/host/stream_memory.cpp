@@ -10,15 +10,10 @@
 
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
+#include "cuda/host/own_stream.hpp"
 
 namespace openvc::cuda {
 namespace {
-
-/// For what frees memory: nobody could handle a failure there. A fault of the device shows up in
-/// the next call on it.
-void ignore(cudaError_t status) {
-  if (status != cudaSuccess) (void)cudaGetLastError();
-}
 
 /// Frees memory in the order of the stream of its allocation, unless somebody else has to free it.
 struct FreeOnStream {
@@ -43,37 +38,6 @@ std::shared_ptr<std::byte> allocate_on_stream(std::size_t bytes, int device, voi
   check(cudaMallocAsync(&memory, bytes, queue), "allocating device memory");
   return {static_cast<std::byte*>(memory), FreeOnStream{queue, device}};
 }
-
-/// Allows for a scope what CUDA forbids while some stream is being captured, such as waiting for an
-/// event: none of it concerns the capture.
-class RelaxedCapture {
- public:
-  RelaxedCapture() {
-    check(cudaThreadExchangeStreamCaptureMode(&mode_), "relaxing the capture mode");
-  }
-  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-/// A stream that nobody else uses. What is queued on it goes on after its end.
-class OwnStream {
- public:
-  OwnStream() {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
-  }
-  ~OwnStream() { ignore(cudaStreamDestroy(stream_)); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-
-  [[nodiscard]] cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 }  // namespace
 
