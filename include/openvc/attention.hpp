@@ -29,6 +29,11 @@
 // Without it, a non-finite element makes its own (batch, head) of the output non-finite and nothing
 // else. On CUDA tensors such a call waits for the device, and throws an Error while its stream is
 // being captured into a graph.
+//
+// Backends that have not yet run on hardware (info() names them) are compared with the CPU backend
+// by the first call of a process on a device, which throws an Error if they disagree, as does every
+// later one, or if its stream is being captured. OPEN_VC_ATTN_SELF_CHECK=0 in the environment skips
+// that.
 
 // What a shared library shows: the build hides everything else.
 #pragma GCC visibility push(default)
