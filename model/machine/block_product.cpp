@@ -65,7 +65,8 @@ void BlockPipe::issue(const BlockProduct& product) {
                         .warp = cluster().warp(),
                         .thread = cluster().thread_in_block(),
                         .count = number,
-                        .instruction = product.instruction};
+                        .instruction = product.instruction,
+                        .binary16 = shape.binary16};
   TensorMemory& memory = tensor_memory();
   const Reader reader{product.instruction, cluster().warp(), number};
   if (product.a_in_tensor_memory) {
@@ -85,6 +86,7 @@ void BlockPipe::issue(const BlockProduct& product) {
   pending.b.rows = static_cast<int>(shape.columns);
   begin_reading(pending.b, reader);
   pending.b_bytes = read(pending.b);
+  if (product.accumulate) memory.expect_type(pending.d, deed, shape.binary16);
   memory.use(pending.d, deed,
              product.accumulate ? TensorMemory::Use::write_written : TensorMemory::Use::write);
   queue_.emplace_back(std::move(pending));
@@ -195,6 +197,13 @@ void multiply(const BlockProduct& product) {
   if (is_mutated(Mutation::Kind::skip, product.instruction)) return;
   BlockProduct mine = product;
   mine.b += static_cast<std::uint64_t>(mutation_amount(product.instruction));
+  const auto amount = [&](const char* operand) {
+    return mutation_amount((std::string(product.instruction) + operand).c_str());
+  };
+  mine.a += static_cast<std::uint64_t>(amount(" A"));
+  mine.d += static_cast<std::uint32_t>(amount(" D"));
+  mine.descriptor += static_cast<std::uint32_t>(amount(" descriptor"));
+  mine.accumulate ^= amount(" accumulate") != 0;
   if (Recorder* watcher = recorder()) {
     watcher->block_product(cluster().warp_party(),
                            decode_instruction(mine.descriptor, mine.instruction).columns);

@@ -16,7 +16,7 @@ struct Mutation {
     change,  // an operand is off by `amount`: bytes, a parity, groups, a descriptor, arrivals
   };
   Kind kind = Kind::none;
-  std::string instruction;
+  std::string instruction;  // and, of those with several operands to change, which: "tcgen05.mma D"
   std::string barrier;  // start of its name; empty: any
   std::int64_t amount = 0;
   int warp = -1;  // of the block; -1: any

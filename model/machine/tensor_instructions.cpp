@@ -46,7 +46,8 @@ void execute_on_memory(const char* instruction, Execute) {
 }  // namespace
 
 void allocate_columns(std::uint32_t columns, std::uint32_t shared_destination) {
-  Columns mine{columns, shared_destination};
+  Columns mine{columns + static_cast<std::uint32_t>(mutation_amount(kAllocate)),
+               shared_destination};
   execute_together(~0u, kAllocate, &mine, [](const Operands& lanes) {
     const Columns wanted = columns_of(lanes, kAllocate);
     void* target = shared_pointer(wanted.address, sizeof(std::uint32_t));
@@ -90,6 +91,7 @@ void record_wait() {
 
 void load_columns(const ColumnAccess& access) {
   ColumnAccess mine = access;
+  mine.address += static_cast<std::uint32_t>(mutation_amount(access.instruction));
   execute_together(~0u, access.instruction, &mine, [](const Operands& lanes) {
     record_access(lanes);
     tensor_memory().load(lanes);
@@ -98,6 +100,7 @@ void load_columns(const ColumnAccess& access) {
 
 void store_columns(const ColumnAccess& access) {
   ColumnAccess mine = access;
+  mine.address += static_cast<std::uint32_t>(mutation_amount(access.instruction));
   execute_together(~0u, access.instruction, &mine, [](const Operands& lanes) {
     record_access(lanes);
     tensor_memory().store(lanes);

@@ -170,6 +170,18 @@ void TensorMemory::use(const ColumnRange& range, const TensorDeed& deed, Use use
   }
 }
 
+void TensorMemory::expect_type(const ColumnRange& range, const TensorDeed& deed, bool binary16) {
+  for (unsigned i = 0; i < range.quarters; ++i) {
+    const TensorDeed& writer = cell(range.first_quarter + i, range.first).writer;
+    if (writer.kind != Kind::product || writer.binary16 == binary16) continue;
+    const auto type = [](bool is_binary16) { return is_binary16 ? "binary16" : "binary32"; };
+    fail(std::string(deed.instruction) + ": takes column " + std::to_string(range.first) +
+         " of tensor memory for a sum of " + type(binary16) + "; " + writer.instruction + " of " +
+         cluster().describe_warp(rank_ * cluster().grid().threads + writer.warp * kWarpLanes) +
+         " has left one of " + type(writer.binary16));
+  }
+}
+
 // ---- loads and stores ---------------------------------------------------------------------------
 
 ColumnRange TensorMemory::range_of(const Operands& lanes, Kind kind) const {
@@ -197,7 +209,9 @@ ColumnRange TensorMemory::range_of(const Operands& lanes, Kind kind) const {
 void TensorMemory::load(const Operands& lanes) {
   const ColumnAccess& access = access_of(lanes, 0);
   const ColumnRange range = range_of(lanes, Kind::load);
-  use(range, order_.begin(Kind::load, access.instruction), Use::read);
+  const TensorDeed deed = order_.begin(Kind::load, access.instruction);
+  use(range, deed, Use::read);
+  if (access.packs) expect_type(range, deed, true);
   const auto count = static_cast<std::size_t>(access.count);
   PendingLoad pending{.instruction = access.instruction, .registers = {}, .values = {}};
   for (std::size_t lane = 0; lane < kWarpLanes; ++lane) {

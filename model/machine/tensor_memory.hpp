@@ -52,6 +52,9 @@ class TensorMemory {
   /// Notes a deed. Throws if it touches columns that are not allocated, or nobody has written, or
   /// if it is not ordered behind others.
   void use(const ColumnRange& range, const TensorDeed& deed, Use use);
+  /// Throws if a product has left sums of another type in columns that are read as binary16, or
+  /// that a product adds to.
+  void expect_type(const ColumnRange& range, const TensorDeed& deed, bool binary16);
 
   /// Throw if the thread that runs, or the block, may not end like this.
   void end_of_thread() const;

@@ -19,6 +19,7 @@ struct TensorDeed {
   unsigned thread = 0;      // of the block; of products
   std::uint64_t count = 0;  // of the warp's, of this kind
   const char* instruction = "";
+  bool binary16 = false;  // sums of a product
 };
 
 /// Which deeds of a block have come before which: PTX ISA 9.0, 9.7.16.6.

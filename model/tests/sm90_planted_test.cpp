@@ -3,38 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <ostream>
 #include <string>
 
-#include "gpu/attention_fixture.hpp"
-#include "machine/mutation.hpp"
+#include "attention_scene.hpp"
+#include "planted.hpp"
 
 // Faults planted into the Hopper kernel, as if a line of it were missing or wrong: every schedule
 // sees each, with a message that names place and cause.
 namespace openvc::test {
 namespace {
 
-using model::Mutation;
 using Kind = model::Mutation::Kind;
 using testing::ContainsRegex;
 
-struct Planted {
-  const char* name;
-  Mutation mutation;
-  const char* message;  // regular expression
-};
-
-constexpr const char* kWait = "mbarrier.try_wait";
-constexpr const char* kExpect = "mbarrier.arrive.expect_tx";
 constexpr const char* kExpectCluster = "mbarrier.arrive.expect_tx.cluster";
-constexpr const char* kArrive = "mbarrier.arrive";
 constexpr const char* kArriveCluster = "mbarrier.arrive.cluster";
-constexpr const char* kTile = "cp.async.bulk.tensor.3d";
 constexpr const char* kMulticast = "cp.async.bulk.tensor.3d.multicast";
 constexpr const char* kScores = "wgmma.m64n128k32.f16";
 constexpr const char* kValues = "wgmma.m64n136k32.f32";
 
-// What is seen first may differ between schedules.
 const Planted kPlanted[] = {
     // ---- waits ----
     {"NoWaitForQueries",
@@ -98,10 +85,10 @@ const Planted kPlanted[] = {
      "key_loader.*one arrival too many at key_full|row .* of B .*(key_loader|nobody)|phase 1 of "
      "key_full.* completes before all|deadlock.*key_full.0"},
     {"FewerReaders",
-     {Kind::change, "mbarrier.init", "key_empty", -1},
+     {Kind::change, kInit, "key_empty", -1},
      "key_loader.*(nothing orders a product|nobody has waited for|one arrival too many)|deadlock"},
     {"MoreReaders",
-     {Kind::change, "mbarrier.init", "value_empty", 1},
+     {Kind::change, kInit, "value_empty", 1},
      "deadlock.*value_loader. waits .* of value_empty.0.*phase 0 lacks 1 of 17"},
     // ---- bytes ----
     {"MoreBytesOfQueries",
@@ -174,35 +161,17 @@ const Planted kPlanted[] = {
      "deadlock.*consumer .*waits with 32 lanes for registers, of which 0 are free"},
 };
 
-/// For messages of GoogleTest.
-void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
-
 class ModelPlanted : public Sm90Test {};
 class ModelPlantedLines : public ModelPlanted, public testing::WithParamInterface<Planted> {};
 
 TEST_P(ModelPlantedLines, IsSeenByEverySchedule) {
   // Two items of work for a cluster, more tiles than a ring has stages.
-  static const AttentionCase c = [] {
-    AttentionCase some = make_case(1, 1, 300, 900);
-    some.numerics.max_extra_steps = 0;
-    return some;
-  }();
-  static const HostPrepared host(c, make_tensors(c));
-  const DevicePrepared device(host);
-  DeviceOutput out(c.problem, c.type);
-  for (const model::Schedule& schedule : kSchedules) {
-    SCOPED_TRACE(schedule.describe());
-    model::set_schedule(schedule);
-    model::set_mutation(GetParam().mutation);
-    std::string message;
-    try {
-      run_on_device(device.view(), out);
-    } catch (const model::Fault& fault) {
-      message = fault.what();
-    }
-    model::set_mutation({});
-    EXPECT_THAT(message, ContainsRegex(GetParam().message));
-  }
+  static AttentionScene scene([] {
+    AttentionCase c = make_case(1, 1, 300, 900);
+    c.numerics.max_extra_steps = 0;
+    return c;
+  }());
+  expect_seen(GetParam(), kSchedules, [](const auto& schedule) { return scene.run(schedule); });
 }
 
 // Rows without keys: one lane gives the Q tile back, lanes that the warp has left behind still wait
@@ -251,8 +220,7 @@ TEST_F(ModelPlanted, RowsBeyondTheOutput) {
                                      "beyond the end of a buffer of 25344"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernel, ModelPlantedLines, testing::ValuesIn(kPlanted),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Hopper, ModelPlantedLines, testing::ValuesIn(kPlanted), kLineName);
 
 }  // namespace
 }  // namespace openvc::test
