@@ -36,7 +36,7 @@ class ModelConfiguration : public Sm90Test {
   template <class... Launches>
   static void expect_same_bytes(const AttentionKernel& kernel, const Launches&... launches) {
     // Two items of work for the first block, more tiles than the rings have stages.
-    AttentionCase c = make_case(1, 4, 40, 400);
+    AttentionCase c = make_case(1, 4, 40, 300);
     c.kernel = &kernel;
     c.numerics.max_extra_steps = 0;
     const HostPrepared host(c, make_tensors(c));

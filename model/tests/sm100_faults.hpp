@@ -22,8 +22,8 @@ inline constexpr int kQueryLoader = 2;
 inline constexpr int kMultiplier = 3;
 inline constexpr int kConsumer = 4;          // the first
 inline constexpr std::int64_t kBarrier = 8;  // bytes
-inline constexpr int kLoads =
-    8;  // tiles of each kind of the first block: two items of work of four
+// Tiles of each kind that the first block loads: two items of work of three.
+inline constexpr int kLoads = 6;
 
 inline const Planted kPlanted[] = {
     // ---- waits ----
