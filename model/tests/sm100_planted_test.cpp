@@ -43,7 +43,7 @@ const Survivor kSurvivors[] = {
      "Nothing uses tensor memory between the wait for probabilities and that for free sums, which "
      "has a fence too."},
     {"NoFenceBehindTheLastLoads",
-     {Kind::skip, kBefore, "", 0, kConsumer, -1, 19, 19},
+     {Kind::skip, kBefore, "", 0, kConsumer, -1, 25, 25},
      "promote() has executed one behind its loads."},
     {"NoFenceBeforeColumnsAreFreed",
      {Kind::skip, kAfter, "", 0, kMultiplier, 5, 2},
@@ -59,7 +59,7 @@ const Survivor kSurvivors[] = {
 // of binary16 sums, and columns that nobody has written.
 const Planted kOtherResults[] = {
     {"NoWaitForFirstLoadOfSums",
-     {Kind::skip, "tcgen05.wait::ld", "", 0, -1, -1, 3, 3},
+     {Kind::skip, "tcgen05.wait::ld", "", 0, -1, -1, 2, 2},
      AttentionScene::kOtherResult},
     {"SumsOfBinary16",
      {Kind::change, "tcgen05.mma.ts descriptor", "", -(1 << 4)},
