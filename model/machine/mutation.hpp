@@ -17,7 +17,7 @@ struct Mutation {
   };
   Kind kind = Kind::none;
   std::string instruction;  // and, of those with several operands to change, which: "tcgen05.mma D"
-  std::string barrier;  // start of its name; empty: any
+  std::string barrier;      // start of its name; empty: any
   std::int64_t amount = 0;
   int warp = -1;  // of the block; -1: any
   int lane = -1;  // -1: any
