@@ -68,11 +68,11 @@ inline const Planted kPlanted[] = {
      {Kind::skip, kWait, "partial_full"},
      "consumer .*x32: reads column 320 .* tcgen05.mma.ts of .*multiplier. writes: the warp has "
      "waited for no tcgen05.commit|multiplier.: tcgen05.mma.ts: writes to column 320 .* of "
-     ".*consumer . reads: no"},
+     ".*consumer .. reads: no"},
     {"NoWaitForSumsToBeRead",
      {Kind::skip, kWait, "partial_empty"},
      "consumer 0.: .*x32: reads column 320 .* tcgen05.mma.ts of .*multiplier. writes: the warp has "
-     "waited for no|multiplier.: tcgen05.mma.ts: writes to column 320 .* consumer . reads"},
+     "waited for no|multiplier.: tcgen05.mma.ts: writes to column 320 .* consumer .. reads"},
     {"NoWaitForTheLastValues",
      {Kind::skip, kWait, "value_empty", 0, kValueLoader, -1, kLoads + 1},
      "the block ends(, and nothing orders the arrival of a| while a) tcgen05.commit of warp 3 "
