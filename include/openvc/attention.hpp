@@ -97,7 +97,8 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& out, float* log_sum_exp = nullptr,
                const AttentionOptions& options = {}, const Execution& execution = {});
 
-/// Throws the Error of attention() for boundaries that do not fit tensors with so many tokens.
+/// Throws the Error of attention() for boundaries in host memory that do not fit tensors with so
+/// many tokens. For callers whose tensors are on a GPU, where nobody can refuse them.
 void check_sequences(const PackedSequences& sequences, std::int64_t queries, std::int64_t keys);
 
 /// Exact attention in float64 for some queries, on CPU tensors: the reference of every error

@@ -119,8 +119,10 @@ typedef struct openvc_options {
   /* Packed sequences of unlike lengths, which follow each other in tensors of batch 1; 0 sequences
    * for others. Sequence b has the queries cu_seqlens_q[b] <= i < cu_seqlens_q[b + 1], its keys
    * likewise, and the output of a call of its own; rows of no sequence are not written. Boundaries
-   * are [sequences + 1], start with 0 and never fall. max_seqlen_* are at least the longest. For
-   * openvc_attention() on CPU tensors, without key_lengths and key_mask. */
+   * are [sequences + 1], start with 0 and never fall; they are read on the device of the tensors,
+   * on a GPU without waiting. max_seqlen_* are at least the longest. For openvc_attention(),
+   * without key_lengths and key_mask. Memory on a GPU is that of so many sequences of the longest.
+   */
   int64_t sequences;
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;

@@ -70,13 +70,17 @@ struct KeySelection {
 /// likewise. Its output and log-sum-exp are, bit for bit, those of a call of its own; without keys
 /// they are zero and -infinity. Rows of the output that belong to no sequence are not written.
 ///
-/// On the CPU alone. Boundaries start with 0, never fall and stay within the tensors: others are
-/// refused.
+/// Boundaries are on the device of Q, K and V, start with 0 and never fall. On the CPU others are
+/// refused. On a GPU they are read in the order of the stream, and nothing waits for them: others
+/// give a result without meaning there, but nothing outside the tensors is read or written.
+///
+/// On a GPU the prepared inputs have room for the longest sequence `count` times, so lengths that
+/// differ much cost memory.
 struct PackedSequences {
   std::int64_t count = 0;                      ///< B; 0 for tensors that are not packed
   const std::int32_t* cu_seqlens_q = nullptr;  ///< [B + 1], running sums of the lengths
   const std::int32_t* cu_seqlens_k = nullptr;  ///< [B + 1]
-  /// At least the longest sequence.
+  /// At least the longest sequence; a longer one counts as one of so many tokens on a GPU.
   std::int64_t max_seqlen_q = 0;
   std::int64_t max_seqlen_k = 0;
 

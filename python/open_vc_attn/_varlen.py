@@ -72,19 +72,23 @@ def attention_varlen(
     numerics: NumericsLike = None,
     recipe: LayerRecipe | None = None,
 ) -> Any:
-    """attention() of sequences of unlike lengths that follow each other, in one call, on the CPU.
+    """attention() of sequences of unlike lengths that follow each other, in one call.
 
-    The result of each sequence is, bit for bit, that of a call of its own.
+    The result of each sequence is, bit for bit, that of a call of its own. On a GPU the quantised
+    inputs take the memory of as many sequences of the longest length: sort out sequences that are
+    much longer than the others where that is too much.
 
     Args:
-        q: queries of all sequences, [T, H, D], as for attention() otherwise, in CPU memory.
+        q: queries of all sequences, [T, H, D], as for attention() otherwise.
         k, v: keys and values of all sequences, [Tk, Hkv, D].
         cu_seqlens_q: where the queries of each sequence begin, and the end of the last: integers
             [B + 1], from 0, never falling, at most T. Sequences may be empty. An array of q's
-            framework, or a sequence of ints.
+            framework on its device, where it is read without waiting for it, or on the CPU, or a
+            sequence of ints. Those that the host can read are checked; on a GPU numbers that do not
+            fit give a result without meaning, but nothing outside the tensors is touched.
         cu_seqlens_k: the same for keys; a sequence without any has an output of zeros.
-        max_seqlen_q: tokens of the longest sequence of q, or more. Needed where cu_seqlens_q cannot
-            be read before the call: in compiled functions.
+        max_seqlen_q: tokens of the longest sequence of q, or more: what memory is reserved for. A
+            longer sequence is cut there on a GPU. Needed where cu_seqlens_q is not read on the host.
         max_seqlen_k: the same for keys.
         causal, softmax_scale, return_lse, key_order, budget, numerics, recipe: as for attention(),
             within each sequence.

@@ -67,7 +67,8 @@ schedule::PrepareRequest make_request(const TensorView& q, const TensorView& k, 
       .softmax_scale = options.softmax_scale.value_or(static_cast<float>(default_softmax_scale(q))),
       .numerics = options.numerics,
       .with_log_sum_exp = with_log_sum_exp,
-      .selection = options.keys};
+      .selection = options.keys,
+      .sequences = packed};
 }
 
 /// Turns a failed allocation into the library's own exception. `needed` says in words for what.

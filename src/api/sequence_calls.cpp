@@ -41,26 +41,26 @@ void attend_packed(const SequenceCall& call, const PackedSequences& sequences,
   const std::int64_t queries = call.q.shape[kSequence];
   std::vector<float> logs;
   for (std::int64_t b = 0; b < sequences.count; ++b) {
-    const auto [of_q, of_k] =
-        schedule::packed_tokens(sequences, b, queries, call.k.shape[kSequence]);
-    if (of_q.count == 0) continue;
+    const schedule::SequenceBounds bounds =
+        schedule::packed_bounds(sequences, b, queries, call.k.shape[kSequence]);
+    if (bounds.queries == 0) continue;
     if (call.log_sum_exp != nullptr) {
-      logs.resize(static_cast<std::size_t>(heads * of_q.count));
+      logs.resize(static_cast<std::size_t>(heads * bounds.queries));
     }
-    const SequenceCall one{.q = tokens(call.q, of_q.first, of_q.count),
-                           .k = tokens(call.k, of_k.first, of_k.count),
-                           .v = tokens(call.v, of_k.first, of_k.count),
-                           .out = tokens(call.out, of_q.first, of_q.count),
+    const SequenceCall one{.q = tokens(call.q, bounds.first_query, bounds.queries),
+                           .k = tokens(call.k, bounds.first_key, bounds.keys),
+                           .v = tokens(call.v, bounds.first_key, bounds.keys),
+                           .out = tokens(call.out, bounds.first_query, bounds.queries),
                            .log_sum_exp = call.log_sum_exp == nullptr ? nullptr : logs.data()};
-    if (of_k.count == 0) {
-      write_no_keys(one.out, one.log_sum_exp, heads * of_q.count);
+    if (bounds.keys == 0) {
+      write_no_keys(one.out, one.log_sum_exp, heads * bounds.queries);
     } else {
       attend(one);
     }
     if (call.log_sum_exp == nullptr) continue;
     for (std::int64_t h = 0; h < heads; ++h) {
-      std::copy_n(logs.data() + h * of_q.count, of_q.count,
-                  call.log_sum_exp + h * queries + of_q.first);
+      std::copy_n(logs.data() + h * bounds.queries, bounds.queries,
+                  call.log_sum_exp + h * queries + bounds.first_query);
     }
   }
 }

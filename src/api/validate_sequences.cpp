@@ -97,11 +97,6 @@ MaybeRefusal validate_sequence_options(const PackedSequences& sequences, const K
 MaybeRefusal validate_sequences(const PackedSequences& sequences, const TensorView& q,
                                 const TensorView& k) {
   if (!sequences.any()) return {};
-  if (q.device.type != DeviceType::cpu) {
-    return unsupported("q, k, v: device " + describe(q.device) +
-                       " with packed sequences; expected cpu, no kernel for GPUs takes them. Call "
-                       "attention() for each sequence.");
-  }
   if (q.shape[kBatch] != 1) {
     return invalid_value("q: shape " + describe(q.shape) + " has batch " +
                          std::to_string(q.shape[kBatch]) +

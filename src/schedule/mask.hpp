@@ -8,11 +8,15 @@
 // Which scores take part in the softmax. Every backend asks these.
 namespace openvc::schedule {
 
+/// Number of leading keys that query 0 sees under a causal mask, if there are as many; each further
+/// query sees one more.
+OPENVC_HD constexpr std::int64_t causal_start(const Problem& p) { return 1 + p.keys - p.queries; }
+
 /// Number of leading keys that a query sees. Causal masks are aligned to the bottom right: the last
 /// query sees all keys, and a query may see none (0) when there are fewer keys than queries.
 OPENVC_HD constexpr std::int64_t visible_keys(const Problem& p, std::int64_t query) {
   if (p.mask == Mask::none) return p.keys;
-  const std::int64_t visible = query + 1 + (p.keys - p.queries);
+  const std::int64_t visible = query + causal_start(p);
   return visible < 0 ? 0 : (visible < p.keys ? visible : p.keys);
 }
 

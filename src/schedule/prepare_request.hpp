@@ -14,15 +14,20 @@ namespace openvc::schedule {
 /// What is to be quantised and how: the argument of every backend's preparation. All fields are
 /// validated by the caller.
 struct PrepareRequest {
-  TensorView q;       // [B, Sq, H, D], in memory of the backend's device
-  TensorView k;       // [B, Skv, H, D], of the same type and on the same device
+  // In memory of the backend's device, of one type. Packed sequences have one batch of all tokens.
+  TensorView q;       // [B, Sq, H, D]
+  TensorView k;       // [B, Skv, H, D]
   TensorView v;       // [B, Skv, H, D]
   Problem problem{};  // repair_rows = number of tokens to repair per head
   float softmax_scale = 1.0f;
   NumericOptions numerics{};
   bool with_log_sum_exp = false;
-  PackedFormat format{};     // of the backend that reads the result
-  KeySelection selection{};  // in memory of the backend's device
+  PackedFormat format{};        // of the backend that reads the result
+  KeySelection selection{};     // in memory of the backend's device
+  PackedSequences sequences{};  // in memory of the backend's device
+
+  /// Whether sequences have fewer tokens than the problem, or another place in the tensors.
+  [[nodiscard]] constexpr bool with_bounds() const { return selection.any() || sequences.any(); }
 };
 
 /// Whether V of fewer than kHeadDim channels has residuals in the channels that it leaves: always,
@@ -50,7 +55,7 @@ constexpr bool with_value_axes(const PrepareRequest& request) {
 constexpr PreparedLayout prepared_layout(const PrepareRequest& request) {
   return prepared_layout(request.problem, request.numerics.max_extra_steps,
                          request.with_log_sum_exp, request.format, with_value_axes(request),
-                         request.selection.any());
+                         request.with_bounds());
 }
 
 /// What a preparation of the request leaves in a block of prepared_layout(request).bytes bytes.
@@ -61,7 +66,7 @@ constexpr PreparedView prepared_view(const PrepareRequest& request, const std::b
           .max_extra_steps = request.numerics.max_extra_steps,
           .with_log_sum_exp = request.with_log_sum_exp,
           .with_value_axes = with_value_axes(request),
-          .with_bounds = request.selection.any()};
+          .with_bounds = request.with_bounds()};
 }
 
 }  // namespace openvc::schedule

@@ -63,7 +63,7 @@ struct PreparedLayout {
   std::size_t value_means = 0;       // float [bh][head_dim]
   std::size_t value_bases = 0;       // bfloat16 [bh][channel][basis_columns], only with axes of V
   std::size_t smoothing_shifts = 0;  // float [bh][queries], only with log-sum-exp
-  std::size_t bounds = 0;            // SequenceBounds [batch], only with a selection of keys
+  std::size_t bounds = 0;            // SequenceBounds [batch], only where they differ
   std::size_t bytes = 0;             // size of the block
 
   std::int64_t batch_heads = 0;
@@ -202,7 +202,7 @@ struct PreparedView {
   int max_extra_steps = 0;
   bool with_log_sum_exp = false;
   bool with_value_axes = false;  // heads may have values_on_axes(); the bases are there
-  bool with_bounds = false;      // sequences have fewer tokens than `problem` says
+  bool with_bounds = false;      // sequences may have fewer tokens than `problem` says
 
   /// [batch], or null where all sequences have all tokens.
   [[nodiscard]] const SequenceBounds* bounds() const {

@@ -13,7 +13,9 @@ namespace openvc::schedule {
 /// Problem has the most of each, which is what memory and grids are made for.
 struct SequenceBounds {
   std::int32_t queries = 0;
-  std::int32_t keys = 0;  // that take part
+  std::int32_t keys = 0;         // that take part
+  std::int32_t first_query = 0;  // its row in the tensors, where sequences are packed
+  std::int32_t first_key = 0;
 
   /// The problem of this sequence: whatever is not in it does not exist.
   [[nodiscard]] OPENVC_HD constexpr Problem of(Problem problem) const {
@@ -23,12 +25,21 @@ struct SequenceBounds {
   }
 };
 
-/// The problem of a head; `bounds` is [batch], or null where all sequences have all tokens.
+/// The bounds of the sequence of a head; `bounds` is [batch], or null where all sequences have all
+/// tokens and their own place in the tensors.
+OPENVC_HD constexpr SequenceBounds bounds_of_head(const Problem& problem,
+                                                  const SequenceBounds* bounds,
+                                                  std::int64_t batch_head) {
+  if (bounds == nullptr) {
+    return {static_cast<std::int32_t>(problem.queries), static_cast<std::int32_t>(problem.keys)};
+  }
+  return bounds[static_cast<std::uint32_t>(batch_head) / static_cast<std::uint32_t>(problem.heads)];
+}
+
+/// The problem of a head, with `bounds` as above.
 OPENVC_HD constexpr Problem problem_of_head(const Problem& problem, const SequenceBounds* bounds,
                                             std::int64_t batch_head) {
-  if (bounds == nullptr) return problem;
-  return bounds[static_cast<std::uint32_t>(batch_head) / static_cast<std::uint32_t>(problem.heads)]
-      .of(problem);
+  return bounds == nullptr ? problem : bounds_of_head(problem, bounds, batch_head).of(problem);
 }
 
 /// Tokens that a packed sequence has in one tensor.
@@ -54,19 +65,14 @@ OPENVC_HD constexpr std::int64_t packed_room(std::int64_t longest, std::int64_t 
   return most < 1 ? 1 : most;
 }
 
-/// What one of packed sequences has of the tensors.
-struct PackedTokens {
-  TokenRange queries;
-  TokenRange keys;
-};
-
-/// Those of sequence `b` of tensors with so many queries and keys.
-OPENVC_HD constexpr PackedTokens packed_tokens(const PackedSequences& sequences, std::int64_t b,
-                                               std::int64_t queries, std::int64_t keys) {
-  return {token_range(sequences.cu_seqlens_q[b], sequences.cu_seqlens_q[b + 1], queries,
-                      sequences.max_seqlen_q),
-          token_range(sequences.cu_seqlens_k[b], sequences.cu_seqlens_k[b + 1], keys,
-                      sequences.max_seqlen_k)};
+/// The bounds of packed sequence `b` of tensors with so many queries and keys.
+OPENVC_HD constexpr SequenceBounds packed_bounds(const PackedSequences& sequences, std::int64_t b,
+                                                 std::int64_t queries, std::int64_t keys) {
+  const TokenRange of_q = token_range(sequences.cu_seqlens_q[b], sequences.cu_seqlens_q[b + 1],
+                                      queries, sequences.max_seqlen_q);
+  const TokenRange of_k = token_range(sequences.cu_seqlens_k[b], sequences.cu_seqlens_k[b + 1],
+                                      keys, sequences.max_seqlen_k);
+  return {of_q.count, of_k.count, of_q.first, of_k.first};
 }
 
 }  // namespace openvc::schedule

@@ -4,7 +4,7 @@
 import pytest
 from conftest import GAUSSIAN_ERROR, random_qkv, relative_l2, softmax_attention
 
-from open_vc_attn import Policy, attention, enable
+from open_vc_attn import Policy, attention, attention_varlen, enable
 
 torch = pytest.importorskip("torch", minversion="2.4")
 
@@ -110,3 +110,39 @@ def test_mixed_devices_are_refused():
         attention(q, k, v, key_mask=masks().cpu())
     with pytest.raises(ValueError, match="key_lengths: device cpu; expected cuda:0"):
         attention(q, k, v, key_lengths=torch.tensor([1, 2, 3]))
+
+
+def packed():
+    """Operands of three sequences, and what calls of their own give."""
+    q, k, v = (x.flatten(0, 1) for x in tensors())
+    of_q, of_k = [0, 500, 500, 899], [0, 700, 1000, 2100]
+    expected = torch.zeros_like(q)
+    for part_q, part_k in zip(*[map(slice, x, x[1:]) for x in (of_q, of_k)], strict=True):
+        if part_q.start < part_q.stop:
+            expected[part_q] = attention(q[part_q], k[part_k], v[part_k])
+    return (q, k, v), (of_q, of_k), expected
+
+
+def test_packed_sequences_equal_calls_of_their_own():
+    operands, boundaries, expected = packed()
+    for device in ("cpu", "cuda"):
+        found = [torch.tensor(x, device=device) for x in boundaries]
+        assert torch.equal(attention_varlen(*operands, *found, 500, 1100), expected)
+    assert torch.equal(attention_varlen(*operands, *boundaries), expected)
+    with pytest.raises(ValueError, match="cu_seqlens_k: ends with 2101; expected at most 2100"):
+        attention_varlen(*operands, [0, 900], [0, 2101])
+
+
+def test_graph_replay_follows_boundaries():
+    operands, boundaries, expected = packed()
+    found = [torch.tensor(x, device="cuda", dtype=torch.int32) for x in boundaries]
+    attention_varlen(*operands, *found, 500, 1100)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = attention_varlen(*operands, *found, 500, 1100)
+    graph.replay()
+    assert torch.equal(captured, expected)
+    found[1].copy_(torch.tensor([0, 1, 900, 1000]))
+    graph.replay()
+    assert torch.equal(captured, attention_varlen(*operands, *found, 500, 1100))
+    assert not torch.equal(captured, expected)

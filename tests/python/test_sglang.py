@@ -183,26 +183,25 @@ def test_packed_sequences(impl, padded):
             assert not found[start:end].any()
         else:
             assert 0 < difference(found[start:end], sdpa(*one)[0]) < GAUSSIAN_ERROR
-    assert sum(record.count for record in _default.default_switch().calls) == 2 - padded
+    assert sum(record.count for record in _default.default_switch().calls) == 1
 
 
 @pytest.mark.parametrize(
-    "reason, config, bounds, host",
+    "reason, config, bounds",
     [
-        ("policy: short packed sequences", None, (0, 40, 60), True),
-        ("packed sequences without their lengths", {"policy": SHORT}, (0, 40, 60), False),
-        ("more than 64 packed sequences", {"policy": SHORT}, range(67), True),
+        ("policy: ", None, (0, 40, 60)),
+        ("packed sequences of very unlike lengths", {"policy": SHORT}, range(67)),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*packed sequences")
-def test_packed_sequences_without_fp8(impl, reason, config, bounds, host):
+def test_packed_sequences_without_fp8(impl, reason, config, bounds):
     bounds = tuple(bounds)
     q, k, v = (x[0] for x in qkv(bounds[-1]))
     attend = impl(config)
     arguments = {
         "cu_seqlens": torch.tensor(bounds, dtype=torch.int32),
         "max_seqlen": 40,
-        "cu_seqlens_host": bounds if host else None,
+        "cu_seqlens_host": bounds,
     }
     found = attend.forward_varlen(q, k, v, **arguments)
     assert torch.equal(found, attend.dense.forward_varlen(q, k, v, **arguments))

@@ -1,76 +1,62 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packed sequences: one call for each. Imports torch."""
+"""Packed sequences, which follow each other in [T, H, D]. Imports torch."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .._switch import Layer
 from ._dispatch import dispatch
-from ._serve import Call, Native, without_fp8
+from ._serve import Call, Native, serve_packed, without_fp8
+from ._table import refusal
 
-_MOST_SEQUENCES = 64
-"""With more, one call of a function that takes them all is faster."""
+_MOST_PADDING = 8
+"""Kernels have room for as many sequences of the longest: not for more than so many times what
+there is."""
 
 
 def attend_packed(
-    layer: Layer,
+    layer: Layer | None,
     q: Any,
     k: Any,
     v: Any,
     *,
-    bounds: Sequence[int] | None,
-    used: int | None,
-    longest: int,
+    boundaries: tuple[Any, Any],
+    longest: tuple[int, int],
     causal: bool,
     scale: float | None,
     dropout: float,
     native: Native,
-    native_of_one: Callable[..., Any],
 ) -> Any:
-    """Attention of sequences that follow each other in [T, H, D].
+    """Attention of packed sequences in one call. Behind the last there are zeros.
 
     Args:
-        bounds: where they begin and end, on the host.
-        used: where the only sequence ends behind which there is padding; the output of that is 0.
-        longest: tokens of the longest.
-        native: serves all of them, [T, H, D].
-        native_of_one: serves one, from [1, S, H, D].
+        layer: whose call it is; None for nobody's, which `native` serves.
+        boundaries: of queries and of keys, as attention_varlen() takes them.
+        longest: tokens of the longest sequence of q, and of k. The policy sees the call of those.
+        causal: aligned with the last query and key of each sequence.
+        native: serves the call, [T, H, D].
     """
-
-    def whole(reason: str, may_fail: bool = True) -> Any:
-        call = Call(q[None], k[None], v[None], None, causal, scale, False, False)
-        return without_fp8(
-            layer, call, reason, lambda: native()[None], may_fail=may_fail, dropout=dropout
-        )[0]
-
+    if layer is None or not layer.switch.enabled:
+        return native()
+    one = [x[None] for x in (q, k, v)]
     if torch.compiler.is_compiling():
-        one = [x[None] for x in (q, k, v)]
         reason = "packed sequences in a compiled function"
         return dispatch(layer, *one, native=lambda: native()[None], refused=reason)[0]
-    if longest < max(layer.switch.policy.min_keys, layer.switch.policy.min_queries):
-        return whole("policy: short packed sequences", may_fail=False)
-    if bounds is None:
-        return whole("packed sequences without their lengths on the host")
-    pairs = [(0, used)] if used is not None else list(itertools.pairwise(bounds))
-    if len(pairs) > _MOST_SEQUENCES:
-        return whole(f"more than {_MOST_SEQUENCES} packed sequences")
-    out = q.new_zeros(q.shape)
-    for start, end in pairs:
-        if start == end:
-            continue
-        one = [x[None, start:end] for x in (q, k, v)]
-        out[start:end] = dispatch(
-            layer,
-            *one,
-            native=lambda one=one: native_of_one(*one),  # type: ignore[misc]
-            dropout=dropout,
-            causal=causal,
-            scale=scale,
-            bottom_right=True,
-        )[0]
-    return out
+    cross = longest[0] != longest[1]
+    call = Call(*one, None, causal, scale, False, cross)
+    reason = refusal(
+        *one, dropout=dropout, causal=causal, scale=scale, bottom_right=True
+    ) or _memory_refusal(q, k, boundaries, longest)
+    if reason:
+        return without_fp8(layer, call, reason, lambda: native()[None], dropout=dropout)[0]
+    return serve_packed(layer, call, boundaries, longest, native)
+
+
+def _memory_refusal(q: Any, k: Any, boundaries: tuple[Any, Any], longest: tuple[int, int]) -> str:
+    count = len(boundaries[0]) - 1
+    if count * sum(longest) <= _MOST_PADDING * (len(q) + len(k)):
+        return ""
+    return "packed sequences of very unlike lengths"

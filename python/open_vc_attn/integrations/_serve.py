@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .. import _attention
+from .. import _attention, _varlen
 from .._switch import Layer, Switch
 from ._masks import key_padding
 
@@ -47,6 +47,33 @@ def serve(layer: Layer, call: Call, native: Native) -> Any:
     options = _call_options(switch, layer, call)
     return _attention.attention(
         call.q, call.k, call.v, causal=call.causal, key_mask=key_mask, **options
+    )
+
+
+def serve_packed(
+    layer: Layer,
+    call: Call,
+    boundaries: tuple[Any, Any],
+    longest: tuple[int, int],
+    native: Native,
+) -> Any:
+    """The result, [T, H, D], of packed sequences that are a batch of one in `call`. Policy and report
+    see the longest."""
+    switch = layer.switch
+    queries, keys = longest
+    seen = call._replace(q=call.q[:, :queries], k=call.k[:, :keys], v=call.v[:, :keys])
+    reason = _reason_of_policy(switch, layer, seen)
+    if reason:
+        return without_fp8(layer, call, reason, lambda: native()[None], may_fail=False)[0]
+    count(layer, seen, "")
+    return _varlen.attention_varlen(
+        call.q[0],
+        call.k[0],
+        call.v[0],
+        *boundaries,
+        *longest,
+        causal=call.causal,
+        **_call_options(switch, layer, call),
     )
 
 

@@ -153,19 +153,18 @@ class OpenVCImpl(AttentionImpl):
         used = None
         if self.padded and cu_seqlens_host is not None:
             used = trailing_padding_used_len(query.shape[0], max_seqlen, cu_seqlens_host)
+        boundaries = cu_seqlens if used is None else [0, used]
         return attend_packed(
             self.layer,
             query,
             key,
             value,
-            bounds=cu_seqlens_host,
-            used=used,
-            longest=max_seqlen,
+            boundaries=(boundaries, boundaries),
+            longest=(max_seqlen, max_seqlen),
             causal=self.causal,
             scale=self.scale,
             dropout=self.dropout,
             native=native,
-            native_of_one=lambda *one: self.dense.forward(*one, None),
         )
 
     def forward_ring_kv_chunk(self, query: Any, key: Any, value: Any) -> tuple[Any, Any]:

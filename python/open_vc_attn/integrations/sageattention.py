@@ -12,6 +12,7 @@ error, and `attn_mask` is honoured.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -124,32 +125,60 @@ def sageattn_varlen(
     sm_scale: float | None = None,
     smooth_k: bool = True,
 ) -> Any:
-    """Attention of packed sequences, [T, H, D]: one call for each.
+    """Attention of packed sequences, [T, H, D]. Rows behind the last sequence are zero.
 
     Args:
-        cu_seqlens_q, cu_seqlens_k: where each sequence begins, and the number of tokens; read on
-            the host.
-        max_seqlen_q, max_seqlen_k: not needed here.
+        cu_seqlens_q, cu_seqlens_k: where each sequence begins, and the end of the last. Read on the
+            host where FP8 does not serve the call, and with `is_causal` unless both are one tensor.
+        max_seqlen_q, max_seqlen_k: tokens of the longest.
         q, k, v, is_causal, sm_scale, smooth_k: as for sageattn().
     """
+    from ._default import default_layer
+    from ._modules import running_layer
+    from ._packed import attend_packed
+
+    queries, keys = (x.to(v.dtype) for x in (q, k))
+
+    def native() -> Any:
+        return _one_by_one(queries, keys, v, cu_seqlens_q, cu_seqlens_k, is_causal, sm_scale)
+
+    if is_causal and not _are_same(cu_seqlens_q, cu_seqlens_k):
+        return native().to(q.dtype)  # from the first query and key, which the kernels do not offer
+    out = attend_packed(
+        running_layer() or default_layer(model=_PACKAGE),
+        queries,
+        keys,
+        v,
+        boundaries=(cu_seqlens_q, cu_seqlens_k),
+        longest=(max_seqlen_q, max_seqlen_k),
+        causal=is_causal,
+        scale=sm_scale,
+        dropout=0.0,
+        native=native,
+    )
+    return out.to(q.dtype)
+
+
+def _are_same(a: Any, b: Any) -> bool:
+    return a is b or a.tolist() == b.tolist()
+
+
+def _one_by_one(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, causal: bool, scale: float | None
+) -> Any:
+    """Packed sequences by torch's attention."""
     import torch
 
-    out = torch.zeros_like(
-        q, memory_format=torch.contiguous_format
-    )  # also behind the last sequence
-    bounds_q, bounds_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
-    for i in range(len(bounds_q) - 1):
-        of_q, of_k = slice(*bounds_q[i : i + 2]), slice(*bounds_k[i : i + 2])
-        if of_q.start == of_q.stop or of_k.start == of_k.stop:
+    from ._native import sdpa
+
+    out = torch.zeros_like(q, memory_format=torch.contiguous_format)
+    pairs = [itertools.pairwise(x.tolist()) for x in (cu_seqlens_q, cu_seqlens_k)]
+    for of_q, of_k in zip(*pairs, strict=True):
+        if of_q[0] == of_q[1] or of_k[0] == of_k[1]:
             continue
-        out[of_q] = sageattn(
-            q[None, of_q],
-            k[None, of_k],
-            v[None, of_k],
-            tensor_layout="NHD",
-            is_causal=is_causal,
-            sm_scale=sm_scale,
-        )[0]
+        queries, keys = slice(*of_q), slice(*of_k)
+        one = q[None, queries], k[None, keys], v[None, keys]
+        out[queries] = sdpa(*one, causal=causal, scale=scale)[0]
     return out
 
 

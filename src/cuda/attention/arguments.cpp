@@ -67,6 +67,8 @@ Parameters make_parameters(const Arguments& arguments, const TileShape& shape) {
                            : nullptr;
   p.log_sum_exp = log_sum_exp;
   p.output = out.data;
+  p.output_rows = out.shape[kSequence];
+  p.log_sum_exp_batch_stride = out.shape[kBatch] > 1 ? out.shape[kHead] * p.output_rows : 0;
   p.output_batch_stride = out.shape[kBatch] > 1 ? out.strides[kBatch] : 0;
   p.output_row_stride = out.shape[kSequence] > 1 ? out.strides[kSequence] : 0;
   p.output_head_stride = out.shape[kHead] > 1 ? out.strides[kHead] : 0;

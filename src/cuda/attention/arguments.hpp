@@ -12,7 +12,7 @@ namespace openvc::cuda {
 struct Arguments {
   const schedule::PreparedView& inputs;
   const MutableTensorView& out;
-  float* log_sum_exp;  // [B, H, Sq] or null
+  float* log_sum_exp;  // [B, H, Sq] of the output, or null
 };
 
 /// The same as the kernel takes it: pointers of the sections, tensor maps of the tiles.

@@ -6,6 +6,7 @@
 #include "cuda/attention/kernel_config.hpp"
 #include "cuda/attention/parameters.cuh"
 #include "cuda/attention/storage.cuh"
+#include "cuda/attention/work.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
 #include "cuda/ptx/tma.cuh"
@@ -129,7 +130,8 @@ struct Loader {
   __device__ void for_each_work(const Visit& visit) const {
     const schedule::WorkQueue queue(parameters.problem, kShape.query_rows, kConfig.cluster_size);
     for (std::int64_t i = coord.cluster; i < queue.count; i += coord.clusters) {
-      visit(queue.tile(i, coord.rank));
+      const schedule::WorkTile work = queue.tile(i, coord.rank);
+      if (has_queries<Config>(parameters, work, coord)) visit(work);
     }
   }
 

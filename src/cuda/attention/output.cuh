@@ -18,6 +18,18 @@ __device__ __forceinline__ std::uint32_t to_output(float a, float b, OutputType 
                                      : ptx::cvt_rn_satfinite_bf16x2(a, b);
 }
 
+/// The sequence and the head of a pair of them, divided in 32 bits: there is less code for that.
+struct BatchHead {
+  std::uint32_t batch;
+  std::uint32_t head;
+};
+
+__device__ __forceinline__ BatchHead split(const Parameters& p, std::int64_t batch_head) {
+  const auto index = static_cast<std::uint32_t>(batch_head);
+  const auto heads = static_cast<std::uint32_t>(p.problem.heads);
+  return {index / heads, index % heads};
+}
+
 /// Where a row of the output goes, and what its values are divided by.
 struct OutputRow {
   std::uint16_t* data;
@@ -29,15 +41,15 @@ struct OutputRow {
 
 __device__ __forceinline__ OutputRow output_row(const Parameters& p, std::int64_t batch_head,
                                                 std::int64_t row, float sum) {
-  const std::int64_t batch = batch_head / p.problem.heads;
-  const std::int64_t head = batch_head % p.problem.heads;
+  const auto [batch, head] = split(p, batch_head);
+  const schedule::SequenceBounds sequence = p.bounds_of(batch_head);
   OutputRow out;
   out.sum = sum;
   out.no_keys = out.sum == 0.0f;
   out.inverse = out.no_keys ? 0.0f : __frcp_rn(out.sum);
-  out.exists = row < p.problem.queries;
+  out.exists = row < sequence.queries;
   out.data = static_cast<std::uint16_t*>(p.output) + batch * p.output_batch_stride +
-             row * p.output_row_stride + head * p.output_head_stride;
+             (sequence.first_query + row) * p.output_row_stride + head * p.output_head_stride;
   return out;
 }
 
@@ -45,12 +57,16 @@ __device__ __forceinline__ OutputRow output_row(const Parameters& p, std::int64_
 __device__ __forceinline__ void store_log_sum_exp(const Parameters& p, std::int64_t batch_head,
                                                   std::int64_t row, const numerics::HeadRule& head,
                                                   float sum, float reference) {
-  const std::int64_t index = batch_head * p.problem.queries + row;
   numerics::RowState state = numerics::empty_row(head);
   state.sum = sum;
   if (head.wide()) state.reference = reference;
-  const float shift = p.smoothing_shifts != nullptr ? p.smoothing_shifts[index] : 0.0f;
-  p.log_sum_exp[index] = numerics::log_sum_exp(state, head, logf(sum), shift);
+  const float shift = p.smoothing_shifts != nullptr
+                          ? p.smoothing_shifts[batch_head * p.problem.queries + row]
+                          : 0.0f;
+  const BatchHead of = split(p, batch_head);
+  p.log_sum_exp[of.batch * p.log_sum_exp_batch_stride + of.head * p.output_rows +
+                p.bounds_of(batch_head).first_query + row] =
+      numerics::log_sum_exp(state, head, logf(sum), shift);
 }
 
 /// How rows are stored: 16 bytes at a time, or two where a row may start anywhere.

@@ -25,8 +25,10 @@ struct Parameters {
   const float* value_scales;               // [bh][kHeadDim]
   const float* value_means;                // [bh][kHeadDim]
   const float* smoothing_shifts;           // [bh][queries] or null
-  float* log_sum_exp;                      // [bh][queries] or null
+  float* log_sum_exp;                      // [B, H, Sq] or null
+  std::int64_t log_sum_exp_batch_stride;   // elements; that of heads is output_rows
   void* output;                            // [B, Sq, H, kHeadDim]
+  std::int64_t output_rows;                // Sq: of all sequences, where they are packed
   std::int64_t output_batch_stride;        // elements
   std::int64_t output_row_stride;
   std::int64_t output_head_stride;
@@ -35,6 +37,9 @@ struct Parameters {
 
   [[nodiscard]] OPENVC_HD schedule::Problem problem_of(std::int64_t batch_head) const {
     return schedule::problem_of_head(problem, bounds, batch_head);
+  }
+  [[nodiscard]] OPENVC_HD schedule::SequenceBounds bounds_of(std::int64_t batch_head) const {
+    return schedule::bounds_of_head(problem, bounds, batch_head);
   }
 };
 

@@ -156,24 +156,26 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     leave_axes_kernel(const __grid_constant__ Arguments a) {
   auto& shared = ptx::dynamic_shared<Storage>();
   const std::int64_t bh = blockIdx.x / static_cast<unsigned>(a.blocks_per_head);
-  const schedule::Problem problem = schedule::problem_of_head(a.problem, a.bounds, bh);
-  const HeadRows head{
-      problem,
-      a.output + bh / a.problem.heads * a.batch_stride + bh % a.problem.heads * a.head_stride,
-      a.row_stride};
   const std::int64_t stride = std::int64_t{a.blocks_per_head} * kTileRows;
   std::int64_t first =
       blockIdx.x % static_cast<unsigned>(a.blocks_per_head) * std::int64_t{kTileRows};
   ptx::griddepcontrol_wait();
   if (!a.head_rules[bh].values_on_axes()) return;
+  const schedule::SequenceBounds sequence = schedule::bounds_of_head(a.problem, a.bounds, bh);
+  const schedule::Problem problem = sequence.of(a.problem);
+  const HeadRows head{problem,
+                      a.output + bh / a.problem.heads * a.batch_stride +
+                          bh % a.problem.heads * a.head_stride +
+                          sequence.first_query * a.row_stride,
+                      a.row_stride};
   start_tile<kAligned>(head, first, shared.rows[0]);
   load_bases<kFloat16>(a.value_bases + bh * kDim * kBasisColumns, shared);
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread < kDim) shared.means[thread] = a.value_means[bh * kDim + thread];
-  for (int buffer = 0; first < a.problem.queries; first += stride, buffer ^= 1) {
+  for (int buffer = 0; first < problem.queries; first += stride, buffer ^= 1) {
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile is here, and the other one is done with
-    if (first + stride < a.problem.queries) {
+    if (first + stride < problem.queries) {
       start_tile<kAligned>(head, first + stride, shared.rows[buffer ^ 1]);
     }
     write_tile<kFloat16, kAligned>(head, first, shared, shared.rows[buffer]);

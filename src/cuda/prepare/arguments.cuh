@@ -18,6 +18,7 @@ struct Source {
   std::int64_t batch_stride;
   std::int64_t row_stride;
   std::int64_t head_stride;
+  std::int64_t tokens;       // of a batch
   int chunks;                // of kRowChunk channels in a row; those behind it are zero
   unsigned heads_per_group;  // heads of Q that share one of this tensor
 
@@ -53,7 +54,7 @@ struct ListedRows {
 
 /// The tokens of a head that take part.
 struct HeadTokens {
-  const std::byte* first;        // token 0 of the head
+  const std::byte* first;        // token 0 of the sequence
   std::int64_t stride;           // bytes
   int chunks;                    // of a row
   std::int64_t count;            // of tokens
@@ -91,6 +92,7 @@ struct Arguments {
   bool with_spare_residuals;
   bool with_bounds;
   KeySelection selection;
+  PackedSequences sequences;
   int multiprocessors;  // of the device
 
   /// The problem of a head: of the tokens that take part.
@@ -107,14 +109,20 @@ struct Arguments {
     return reinterpret_cast<std::int32_t*>(workspace + workspace_layout.selected_keys) +
            batch * problem.keys;
   }
+  [[nodiscard]] __device__ schedule::SequenceBounds bounds_of(std::int64_t bh) const {
+    return schedule::bounds_of_head(problem, bounds(), bh);
+  }
   [[nodiscard]] __device__ HeadTokens queries(std::int64_t bh) const {
-    return {q.head(bh, problem.heads), q.row_stride, q.chunks, problem_of(bh).queries, nullptr};
+    const schedule::SequenceBounds sequence = bounds_of(bh);
+    return {q.head(bh, problem.heads) + sequence.first_query * q.row_stride, q.row_stride, q.chunks,
+            sequence.queries, nullptr};
   }
   /// Of K or V.
   [[nodiscard]] __device__ HeadTokens keys(const Source& tensor, std::int64_t bh) const {
     const auto batch = static_cast<unsigned>(bh) / static_cast<unsigned>(problem.heads);
-    return {tensor.head(bh, problem.heads), tensor.row_stride, tensor.chunks, problem_of(bh).keys,
-            selected_keys(batch)};
+    const schedule::SequenceBounds sequence = bounds_of(bh);
+    return {tensor.head(bh, problem.heads) + sequence.first_key * tensor.row_stride,
+            tensor.row_stride, tensor.chunks, sequence.keys, selected_keys(batch)};
   }
 
   [[nodiscard]] __device__ numerics::HeadPlan& plan(std::int64_t bh) const {

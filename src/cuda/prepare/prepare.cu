@@ -12,13 +12,13 @@
 #include "cuda/host/kernel_launch.hpp"
 #include "cuda/prepare/arguments.cuh"
 #include "cuda/prepare/axes.cuh"
+#include "cuda/prepare/find_bounds.cuh"
 #include "cuda/prepare/finish.cuh"
 #include "cuda/prepare/passes.cuh"
 #include "cuda/prepare/quantize_on_axes.cuh"
 #include "cuda/prepare/quantize_wide_on_axes.cuh"
 #include "cuda/prepare/repair.cuh"
 #include "cuda/prepare/sample.cuh"
-#include "cuda/prepare/select_keys.cuh"
 #include "cuda/prepare/tile_tree.cuh"
 #include "cuda/prepare/workspace.hpp"
 #include "numerics/plan_scores.hpp"
@@ -27,7 +27,7 @@
 // of the others starts while the one before it ends. All of them wait for that one, so what an
 // earlier kernel has written is complete as well. With axes, the statistics are the exception: they
 // read inputs alone, and only their last block waits, for the axes that are found meanwhile. Where
-// keys are selected first, what reads them waits for the end of that.
+// the bounds of sequences are found first, what reads them waits for the end of that.
 namespace openvc::cuda::prepare {
 namespace {
 
@@ -40,6 +40,7 @@ Source make_source(const TensorView& tensor, std::int64_t heads) {
           .batch_stride = stride(kBatch),
           .row_stride = stride(kSequence),
           .head_stride = stride(kHead),
+          .tokens = tensor.shape[kSequence],
           .chunks = static_cast<int>(tensor.shape[kChannel]) / kChunkChannels,
           .heads_per_group = static_cast<unsigned>(heads / tensor.shape[kHead])};
 }
@@ -76,8 +77,9 @@ Arguments make_arguments(const schedule::PrepareRequest& request, std::byte* blo
   a.numerics = request.numerics;
   a.with_log_sum_exp = request.with_log_sum_exp;
   a.with_spare_residuals = schedule::with_spare_residuals(request);
-  a.with_bounds = request.selection.any();
+  a.with_bounds = request.with_bounds();
   a.selection = request.selection;
+  a.sequences = request.sequences;
   a.multiprocessors = device_info(request.q.device.index).multiprocessors;
   return a;
 }
@@ -123,8 +125,8 @@ void launch_passes(const Arguments& a, cudaStream_t stream) {
   const std::int64_t heads = a.problem.batch_heads();
   const WorkspaceLayout& tiles = a.workspace_layout;
   if (a.with_bounds) {
-    launch_kernel(select_keys, a.problem.batch, kKeySelectionThreads, LaunchOrder::after_stream,
-                  stream, a);
+    launch_kernel(find_bounds, a.problem.batch, kBoundsThreads, LaunchOrder::after_stream, stream,
+                  a);
   }
   if (tiles.with_any_axes()) launch_axes<kType, kAligned>(a, stream);
   const bool may_overlap = tiles.with_any_axes() && !a.with_bounds;

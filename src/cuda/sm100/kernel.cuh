@@ -5,6 +5,7 @@
 
 #include "cuda/attention/load.cuh"
 #include "cuda/attention/parameters.cuh"
+#include "cuda/attention/work.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
@@ -28,7 +29,8 @@ __device__ __forceinline__ void consume(Consumer<Config>& consumer,
   const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock, Config::kValue.cluster_size);
   for (std::int64_t i = coord.cluster; i < queue.count; i += coord.clusters) {
     const schedule::WorkTile work = queue.tile(i, coord.rank);
-    consumer.begin_work(parameters.head_rules[work.batch_head], static_cast<int>(work.query_tile));
+    if (!has_queries<Config>(parameters, work, coord)) continue;
+    consumer.begin_work(parameters.head_rules[work.batch_head], work);
     consumer.run_mainloop(consumer.tiles(parameters.problem_of(work.batch_head)).count);
     store_row(consumer, work.batch_head);
   }

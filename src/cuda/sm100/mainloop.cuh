@@ -45,8 +45,10 @@ struct Consumer {
 
   // Of the current work item.
   numerics::HeadRule head{};
-  int query_block = 0;   // in units of kRowsPerBlock
-  int masked_steps = 0;  // leading steps whose scores need a causal mask
+  int query_block = 0;  // in units of kRowsPerBlock
+  // With a causal mask: keys of the first block that the first row sees, if there are as many; each
+  // further row sees one more, and each further block begins a block of keys before.
+  int causal_limit = 0;
 
   float accumulator[kAccumulatorRegisters];
   std::uint32_t reference = kLeastTops;  // of wide heads, in units of the accumulated scores
@@ -73,18 +75,17 @@ struct Consumer {
     return schedule::tile_sequence(problem, query_block);
   }
 
-  __device__ __forceinline__ void begin_work(const numerics::HeadRule& head_rule, int block) {
+  __device__ __forceinline__ void begin_work(const numerics::HeadRule& head_rule,
+                                             const schedule::WorkTile& work) {
     head = head_rule;
-    query_block = block;
+    query_block = static_cast<int>(work.query_tile);
     reference = kLeastTops;
 #pragma unroll
     for (float& value : accumulator) value = 0.0f;
     if constexpr (kConfig.causal) {
-      // Blocks are visited in descending order; those that the first row sees whole need no mask.
-      const std::int64_t whole =
-          schedule::visible_keys(parameters.problem, tile_row()) / numerics::kKeyBlock;
-      const std::int64_t masked = tiles(parameters.problem).traversal.blocks - whole;
-      masked_steps = masked > 0 ? static_cast<int>(masked) : 0;
+      const schedule::Problem problem = parameters.problem_of(work.batch_head);
+      const std::int64_t first_key = tiles(problem).traversal.block(0) * numerics::kKeyBlock;
+      causal_limit = static_cast<int>(tile_row() + schedule::causal_start(problem) - first_key);
     }
     // The code of V has arrived; that of the item before is no longer needed.
     ptx::mbarrier_wait(ptx::shared_address(&shared.query_full), query_parity);
@@ -119,13 +120,9 @@ struct Consumer {
     arrive(shared.score_empty[tile]);
   }
 
-  /// Hides the keys of step `step` that this row does not see.
-  __device__ __forceinline__ void mask(Scores& scores, int step) const {
-    const std::int64_t first_key =
-        std::int64_t{tiles(parameters.problem).block(step)} * numerics::kKeyBlock;
-    const std::int64_t visible = schedule::visible_keys(parameters.problem, row()) - first_key;
-    mask_scores(scores,
-                static_cast<int>(visible < numerics::kKeyBlock ? visible : numerics::kKeyBlock));
+  /// Hides the keys of a block that this row does not see; the tile's first row sees `limit`.
+  __device__ __forceinline__ void mask(Scores& scores, int limit) const {
+    mask_scores(scores, limit + kWarpThreads * warp() + lane());
   }
 
   /// What a block does to the row: its own weight, and a new reference.
@@ -140,7 +137,8 @@ struct Consumer {
     Scores scores;
     load_scores(scores);
     if constexpr (kConfig.causal) {
-      if (step < masked_steps) mask(scores, step);
+      const int limit = causal_limit + step * numerics::kKeyBlock;
+      if (limit < numerics::kKeyBlock) mask(scores, limit);
     }
     const std::uint32_t top = block_top(scores);
     exp_cast<kPath>(scores, probabilities, top, head);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/attention/parameters.cuh"
+#include "cuda/attention/work.cuh"
 #include "cuda/ptx/instruction_descriptor.cuh"
 #include "cuda/ptx/matrix_descriptor.cuh"
 #include "cuda/ptx/mbarrier.cuh"
@@ -51,6 +52,7 @@ struct Multiplier {
     const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock, kConfig.cluster_size);
     for (std::int64_t i = coord.cluster; i < queue.count; i += coord.clusters) {
       const schedule::WorkTile work = queue.tile(i, coord.rank);
+      if (!has_queries<Config>(parameters, work, coord)) continue;
       const int count =
           schedule::tile_sequence(parameters.problem_of(work.batch_head),
                                   work.query_tile * kRowsPerBlock / numerics::kQueryBlock)

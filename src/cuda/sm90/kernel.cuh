@@ -6,6 +6,7 @@
 #include "cuda/attention/load.cuh"
 #include "cuda/attention/parameters.cuh"
 #include "cuda/attention/storage.cuh"
+#include "cuda/attention/work.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
@@ -22,12 +23,14 @@ namespace openvc::cuda::sm90 {
 template <class Config>
 __device__ __forceinline__ void consume(const Parameters& parameters, Storage<Config>& shared,
                                         const schedule::ClusterCoord& coord, int warpgroup) {
-  constexpr KernelConfig kConfig = Config::kValue;
   Consumer<Config> consumer{parameters, shared, warpgroup};
-  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock, kConfig.cluster_size);
+  // No lambda: the compiler would not inline one into the larger kernels, and then serialises
+  // wgmma.
+  const schedule::WorkQueue queue(parameters.problem, kRowsPerBlock, Config::kValue.cluster_size);
   for (std::int64_t i = coord.cluster; i < queue.count; i += coord.clusters) {
     const schedule::WorkTile work = queue.tile(i, coord.rank);
-    consumer.begin_work(parameters.head_rules[work.batch_head], static_cast<int>(work.query_tile));
+    if (!has_queries<Config>(parameters, work, coord)) continue;
+    consumer.begin_work(parameters.head_rules[work.batch_head], work);
     consumer.run_mainloop(consumer.tiles(parameters.problem_of(work.batch_head)).count);
     store_rows(consumer, work.batch_head);
   }

@@ -69,8 +69,10 @@ struct Consumer {
   // Of the current work item. Few and small: every register counts in the main loop, and rare paths
   // recompute what they need.
   numerics::HeadRule head{};
-  int query_tile = 0;    // in units of kRowsPerBlock
-  int masked_steps = 0;  // leading steps whose scores need a causal mask
+  int query_tile = 0;  // in units of kRowsPerBlock
+  // With a causal mask: keys of the first tile that the first row sees, if there are as many; each
+  // further row sees one more, and each further tile begins a block of keys before.
+  int causal_limit = 0;
 
   float accumulator[kAccumulatorRegisters];
   RowPair rows;
@@ -97,18 +99,17 @@ struct Consumer {
     return schedule::tile_sequence(problem, query_tile / kTilesPerQueryBlock);
   }
 
-  __device__ __forceinline__ void begin_work(const numerics::HeadRule& head_rule, int tile) {
+  __device__ __forceinline__ void begin_work(const numerics::HeadRule& head_rule,
+                                             const schedule::WorkTile& work) {
     head = head_rule;
-    query_tile = tile;
+    query_tile = static_cast<int>(work.query_tile);
     rows = RowPair{};
 #pragma unroll
     for (float& value : accumulator) value = 0.0f;
     if constexpr (kConfig.causal) {
-      // Blocks are visited in descending order; those that the first row sees whole need no mask.
-      const std::int64_t whole =
-          schedule::visible_keys(parameters.problem, tile_row()) / numerics::kKeyBlock;
-      const std::int64_t masked = tiles(parameters.problem).traversal.blocks - whole;
-      masked_steps = masked > 0 ? static_cast<int>(masked) : 0;
+      const schedule::Problem problem = parameters.problem_of(work.batch_head);
+      const std::int64_t first_key = tiles(problem).traversal.block(0) * numerics::kKeyBlock;
+      causal_limit = static_cast<int>(tile_row() + schedule::causal_start(problem) - first_key);
     }
     ptx::mbarrier_wait(ptx::shared_address(&shared.query_full), query_parity);
     query_parity ^= 1;
@@ -220,7 +221,8 @@ struct Consumer {
   template <ExpCastPath kPath>
   __device__ __forceinline__ void softmax(Fragments& f, Scores& scores, int step) {
     if constexpr (kConfig.causal) {
-      if (step < masked_steps) mask(scores, step);
+      const int limit = causal_limit + step * numerics::kKeyBlock;
+      if (limit < numerics::kKeyBlock) mask(scores, limit);
     }
     begin_block<kPath>(f.block, rows, scores, head,
                        [&](const RowScale& rescale) { scale_rows(accumulator, rescale); });
@@ -229,15 +231,10 @@ struct Consumer {
     ptx::warpgroup_fence_operand(f.probabilities);
   }
 
-  /// Hides the keys of step `step` that the rows of this thread do not see.
-  __device__ __forceinline__ void mask(Scores& scores, int step) const {
-    const std::int64_t first_key =
-        std::int64_t{tiles(parameters.problem).block(step)} * numerics::kKeyBlock;
-    const auto limit = [&](std::int64_t row) {
-      const std::int64_t visible = schedule::visible_keys(parameters.problem, row) - first_key;
-      return static_cast<int>(visible < numerics::kKeyBlock ? visible : numerics::kKeyBlock);
-    };
-    mask_scores(scores, limit(first_row()), limit(first_row() + 8));
+  /// Hides the keys of a tile that the rows of this thread do not see; the first row sees `limit`.
+  __device__ __forceinline__ void mask(Scores& scores, int limit) const {
+    limit += 16 * warp() + lane() / 4;
+    mask_scores(scores, limit, limit + 8);
   }
 
   // ---- main loop ------------------------------------------------------------------------------

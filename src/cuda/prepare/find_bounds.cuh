@@ -7,16 +7,16 @@
 #include "cuda/prepare/row_chunk.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
-// The keys of each sequence that take part: their number, and with a mask which ones they are. All
-// that follows reads the tensors through them, as if there were no others.
+// The tokens of each sequence that take part: how many, where they are among those of packed
+// sequences, and with a mask of keys which ones they are. All that follows reads the tensors
+// through them, as if there were no others.
 namespace openvc::cuda::prepare {
 
-inline constexpr int kKeySelectionThreads =
-    1024;  // a block for each sequence: all that it may have
-inline constexpr int kKeySelectionWarps = kKeySelectionThreads / kWarp;
+inline constexpr int kBoundsThreads = 1024;  // a block for each sequence: all that it may have
+inline constexpr int kBoundsWarps = kBoundsThreads / kWarp;
 
-struct SelectKeysStorage {
-  std::int32_t counts[kKeySelectionWarps];
+struct FindBoundsStorage {
+  std::int32_t counts[kBoundsWarps];
 };
 
 /// One bit per lane: whether key `key` of the sequence takes part.
@@ -25,11 +25,18 @@ __device__ __forceinline__ unsigned selected_lanes(const std::uint8_t* mask, std
   return __ballot_sync(kAllLanes, key < end && mask[key * stride] != 0);
 }
 
-/// Grid (batch), kKeySelectionThreads threads. Every warp has a contiguous range of keys.
-static __global__ void __launch_bounds__(kKeySelectionThreads)
-    select_keys(const __grid_constant__ Arguments a) {
-  auto& shared = ptx::static_shared<SelectKeysStorage>();
+/// Grid (batch), kBoundsThreads threads. Every warp has a contiguous range of keys.
+static __global__ void __launch_bounds__(kBoundsThreads)
+    find_bounds(const __grid_constant__ Arguments a) {
+  auto& shared = ptx::static_shared<FindBoundsStorage>();
   const std::int64_t batch = blockIdx.x;
+  schedule::SequenceBounds& bounds = a.bounds()[batch];
+  if (a.sequences.count > 0) {
+    if (threadIdx.x == 0) {
+      bounds = schedule::packed_bounds(a.sequences, batch, a.q.tokens, a.k.tokens);
+    }
+    return;
+  }
   const KeySelection& selection = a.selection;
   const auto all = static_cast<std::int32_t>(a.problem.keys);
   std::int32_t length = all;
@@ -37,7 +44,6 @@ static __global__ void __launch_bounds__(kKeySelectionThreads)
     length = selection.lengths[batch];
     length = length < 0 ? 0 : (length < all ? length : all);
   }
-  schedule::SequenceBounds& bounds = a.bounds()[batch];
   const auto queries = static_cast<std::int32_t>(a.problem.queries);
   if (selection.mask == nullptr) {
     if (threadIdx.x == 0) bounds = {queries, length};
@@ -46,8 +52,8 @@ static __global__ void __launch_bounds__(kKeySelectionThreads)
   const std::uint8_t* mask = selection.mask + batch * selection.mask_batch_stride;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto range = static_cast<std::int32_t>(
-      numerics::round_up(numerics::ceil_div(all, kKeySelectionWarps), kWarp));
+  const auto range =
+      static_cast<std::int32_t>(numerics::round_up(numerics::ceil_div(all, kBoundsWarps), kWarp));
   const std::int32_t first = warp * range;
   const std::int32_t last = first + range < length ? first + range : length;
   std::int32_t count = 0;
@@ -59,7 +65,7 @@ static __global__ void __launch_bounds__(kKeySelectionThreads)
   __syncthreads();
   std::int32_t before = 0;
   for (int i = 0; i < warp; ++i) before += shared.counts[i];
-  if (warp == kKeySelectionWarps - 1 && lane == 0) bounds = {queries, before + count};
+  if (warp == kBoundsWarps - 1 && lane == 0) bounds = {queries, before + count};
   std::int32_t* selected = a.selected_keys(batch);
   const unsigned lower_lanes = (1u << lane) - 1u;
 #pragma unroll 8
