@@ -281,13 +281,15 @@ def test_extra_memory_is_bounded():
     # Memory comes from torch's allocator, which keeps it, and from nowhere else.
     torch.cuda.synchronize()
     free_before = torch.cuda.mem_get_info()[0]
-    held_before = torch.cuda.memory_allocated()
+    # What was asked for: a block that the allocator kept and gives again may be 1 MiB longer.
+    held_before = torch.cuda.memory_stats()["requested_bytes.all.current"]
     torch.cuda.reset_peak_memory_stats()
     out = attention(*inputs)
     torch.cuda.synchronize()
     elements = sum(x.numel() for x in inputs)
     # Codes, two planes of residual columns and the workspace of the preparation.
-    extra = torch.cuda.max_memory_allocated() - held_before - out.nbytes
+    peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+    extra = peak - held_before - out.nbytes
     assert elements < extra <= 1.5 * elements
     assert free_before - torch.cuda.mem_get_info()[0] <= out.nbytes
 

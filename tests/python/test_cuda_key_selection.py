@@ -71,7 +71,7 @@ def test_nothing_waits_for_the_device():
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
 
     model = Model()
-    with enable(model, policy=Policy(min_keys=1, min_queries=1)) as switch:
+    with enable(model, policy=Policy(min_keys=1, min_queries=1, cross=True)) as switch:
         torch.cuda.set_sync_debug_mode("error")
         try:
             attention(q, k, v, key_mask=mask, key_lengths=lengths)
