@@ -17,8 +17,9 @@ small='PrepareGpu.CrossAttention:PrepareGpu.UnalignedPointers:Sm90Attention.Stri
 small+=':Sm90Attention.Causal:Sm90Attention.RepairRows:Sm90Attention.ExtraSteps'
 small+=':ApiCudaMemory.TakesMemoryFromTheCallersAllocator:ApiCuda.Repair'
 small+=':FindNonFinite.FirstAndLastElements:Rules/SoftmaxTiles.*'
+small+=':Kernels/SmallAttention.*:Kernels/PackedAttention.*'
 all='PrepareGpu.*:Sm90Attention.*:Sm90Launch.*:ApiCuda.*:ApiCudaMemory.*:ApiCudaExecution.*'
-all+=':FindNonFinite.*:Rules/SoftmaxTiles.*'
+all+=':FindNonFinite.*:Rules/SoftmaxTiles.*:Kernels/*'
 all+='-*Beyond32Bits:*GridHasRows:*RandomCases:*Families:*Options:*LongSequences:*SeveralWaves'
 all+=':*AutomaticDecisions:*MoreThanTheDeviceHas*:*RunsRepeat*:*LaunchesOnManyStreams'
 if ! command -v compute-sanitizer >/dev/null; then
