@@ -46,5 +46,5 @@ for target in "${targets[@]}"; do
 done
 install -m 755 tests/gpu/run.sh tests/gpu/sanitize.sh tests/gpu/record.sh "$folder/"
 install -m 644 tests/golden/contract_v*.txt "$folder/"
-git describe --always --dirty >"$folder/commit.txt"
+git describe --always --dirty --abbrev=12 >"$folder/commit.txt"
 du -sh "$folder"

@@ -42,5 +42,9 @@ import open_vc_attn
 x = numpy.full((300, 2, 128), 0.5, numpy.float16)
 if not (open_vc_attn.attention(x, x, x) == 0.5).all():
     raise SystemExit("check_wheel: attention over equal values is not that value")
-print(f"check_wheel: open_vc_attn {open_vc_attn.__version__} works on Python {platform.python_version()}")
+commit = open_vc_attn.info()["commit"]
+print(
+    f"check_wheel: open_vc_attn {open_vc_attn.__version__}, commit {commit}, works on "
+    f"Python {platform.python_version()}"
+)
 END

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import open_vc_attn
 import torch
 from contenders import all_contenders
 from gpu_monitor import GpuMonitor
@@ -44,7 +45,7 @@ def parse_arguments(command_line: list[str] | None = None) -> argparse.Namespace
     parser.add_argument("--budget", type=float, help="seconds for this call (440; quick: 60)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds for each shape (7)")
     parser.add_argument("--ceiling", type=Path, help="the program wgmma_ceiling")
-    parser.add_argument("--commit", help="commit that is measured; default: git's HEAD")
+    parser.add_argument("--commit", help="commit that must be measured; else an error")
     parser.add_argument("--only", help="run only steps whose name contains this")
     parser.add_argument("--list", action="store_true", help="list contenders and stop")
     arguments = parser.parse_args(command_line)
@@ -57,20 +58,24 @@ def parse_arguments(command_line: list[str] | None = None) -> argparse.Namespace
     return arguments
 
 
-def git_commit() -> str:
-    root = Path(__file__).resolve().parents[2]
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+def measured_commit(claimed: str | None) -> str:
+    """The commit of the installed package; what the caller says where the package does not know."""
+    installed: str = open_vc_attn.info()["commit"]
+    if claimed is None or installed == "unknown":
+        return claimed or installed
+    if not installed.startswith(claimed) and not claimed.startswith(installed):
+        raise SystemExit(
+            f"--commit: {claimed}, but the open_vc_attn that is installed is of {installed}; install "
+            "that commit (pip install .), or leave --commit out"
+        )
+    return installed
 
 
 def environment(arguments: argparse.Namespace, monitor: GpuMonitor) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(0)
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": arguments.commit or git_commit(),
+        "commit": measured_commit(arguments.commit),
         "driver": monitor.driver,
         "gpu": properties.name,
         "multiprocessors": properties.multi_processor_count,

@@ -41,7 +41,7 @@ SECONDS_PER_SHAPE = 20.0
 def parse_arguments(command_line: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the record, a JSON file")
-    parser.add_argument("--commit", help="commit that is measured; default: git's HEAD")
+    parser.add_argument("--commit", help="commit that must be measured; else an error")
     arguments = parser.parse_args(command_line)
     arguments.quick = False
     return arguments

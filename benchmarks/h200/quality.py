@@ -86,7 +86,7 @@ def parse_arguments(command_line: Sequence[str] | None = None) -> argparse.Names
     add("--seeds", type=int, default=4, help="samples of the noise (4)")
     add("--noise", type=float, default=NOISE_LEVELS[1], help="noise level of the speed (0.6)")
     add("--rounds", type=int, default=7, help="rounds of the speed (7)")
-    add("--commit", help="commit that is measured; default: git's HEAD")
+    add("--commit", help="commit that must be measured; else an error")
     parser.set_defaults(quick=False)
     arguments = parser.parse_args(command_line)
     arguments.preset = arguments.preset or [Preset("default", LIBRARY)]

@@ -66,7 +66,7 @@ def parse_arguments(command_line: Sequence[str] | None = None) -> argparse.Names
     add("--numerics", nargs="+", default=NUMERICS, help="what to measure the errors of")
     add("--rounds", type=int, default=5, help="rounds of the timing (5)")
     add("--budget", type=float, default=450.0, help="seconds after which no numerics begins (450)")
-    add("--commit", help="commit that is measured; default: git's HEAD")
+    add("--commit", help="commit that must be measured; else an error")
     parser.set_defaults(quick=False)
     arguments = parser.parse_args(command_line)
     if (arguments.model is None) != (arguments.frames is None):

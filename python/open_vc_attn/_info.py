@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator
+from importlib import resources
 from typing import Any
 
 from . import _openvc
@@ -19,6 +20,14 @@ class Info(dict[str, Any]):
         rows = list(_rows(self))
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _commit() -> str:
+    """The commit that the installed library was compiled from."""
+    try:
+        return resources.files(__package__).joinpath("commit.txt").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def info() -> Info:
@@ -37,6 +46,7 @@ def info() -> Info:
         table |= {"cpu_threads": threads, "cpu_threads_reason": f"set_num_threads({threads})"}
     return Info(
         **table,
+        commit=_commit(),
         python=platform.python_version(),
         platform=platform.platform(),
         **modules,

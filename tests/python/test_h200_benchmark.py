@@ -61,6 +61,20 @@ def test_wrong_arguments(wrong, capsys):
     assert wrong[0] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "installed, claimed, measured",
+    [("abc123", None, "abc123"), ("abc123", "abc", "abc123"), ("unknown", "abc", "abc")]
+    + [("unknown", None, "unknown"), ("abc123", "abd", None), ("abc123-dirty", "abc124", None)],
+)
+def test_commit_is_that_of_the_installed_package(installed, claimed, measured, monkeypatch):
+    monkeypatch.setattr(program.open_vc_attn, "info", lambda: {"commit": installed})
+    if measured is not None:
+        assert program.measured_commit(claimed) == measured
+        return
+    with pytest.raises(SystemExit, match=f"--commit: {claimed}.*is of {installed}"):
+        program.measured_commit(claimed)
+
+
 def step(name, seconds, log=None, fails=False):
     def measure(share):
         if log is not None:

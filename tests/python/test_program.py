@@ -297,7 +297,7 @@ def test_info():
     assert parsed["backends"][0]["name"] == "cpu"
     assert parsed["last_dispatch"] == ""
     of_python = open_vc_attn.info()
-    assert of_python.keys() - {"python", "platform", "torch", "numpy"} == parsed.keys()
+    assert of_python.keys() - {"commit", "python", "platform", "torch", "numpy"} == parsed.keys()
     assert of_python["backends"] == parsed["backends"] and of_python["cuda"] == parsed["cuda"]
     text = output_of("info")
     assert f"numerics contract {parsed['contract_version']}" in text
