@@ -7,10 +7,11 @@
 #include <utility>
 
 #include "machine/cluster.hpp"
+#include "machine/hopper_product.hpp"
 #include "machine/matrix_product.hpp"
 #include "machine/mutation.hpp"
 #include "machine/recorder.hpp"
-#include "machine/rounding.hpp"
+#include "numerics/half.hpp"
 
 namespace openvc::model {
 namespace {
@@ -144,34 +145,39 @@ void TensorCore::complete(Pending& pending) {
   }
   cluster().clock().raise(cluster().product_party(rank_, warp_), pending.number);
 
-  const std::vector<double> products = exact_products(pending.a_bytes, pending.b_bytes);
   Sums& sums = *pending.sums;
   const auto columns = static_cast<std::size_t>(product.columns);
-  for (std::size_t lane = 0; lane < kWarpLanes; ++lane) {
-    std::uint32_t* values = sums.values.data() + lane * static_cast<std::size_t>(sums.count);
-    // Of every eight columns a lane has two neighbours, in the rows l / 4 and l / 4 + 8.
-    for (std::size_t group = 0; group < columns / kGroupRows; ++group) {
-      for (std::size_t half = 0; half < 2; ++half) {
-        const double* exact =
-            products.data() + (lane / 4 + 8 * half) * columns + group * kGroupRows + 2 * (lane % 4);
-        if (product.sum == Product::Sum::binary16) {
-          std::uint32_t& pair = values[2 * group + half];
-          const auto sum = [&](int shift, double x) -> std::uint32_t {
-            const auto old = static_cast<std::uint16_t>(pair >> shift);
-            return double_to_half((product.accumulate ? double{numerics::half_to_float(old)} : 0) +
-                                  x);
-          };
-          pair = sum(0, exact[0]) | sum(16, exact[1]) << 16;
-        } else {
-          for (std::size_t i = 0; i < 2; ++i) {
-            std::uint32_t& bits = values[4 * group + 2 * half + i];
-            const double old = product.accumulate ? double{numerics::float_from_bits(bits)} : 0;
-            bits = numerics::float_bits(static_cast<float>(old + exact[i]));
-          }
-        }
+  const bool binary16 = product.sum == Product::Sum::binary16;
+  // Of every eight columns a lane has two neighbours, in the rows l / 4 and l / 4 + 8.
+  const auto for_each_pair = [&](const auto& visit) {
+    for (std::size_t lane = 0; lane < kWarpLanes; ++lane) {
+      std::uint32_t* values = sums.values.data() + lane * static_cast<std::size_t>(sums.count);
+      for (std::size_t pair = 0; pair < columns / kGroupRows * 2; ++pair) {
+        const std::size_t row = lane / 4 + 8 * (pair % 2);
+        visit(values + (binary16 ? pair : 2 * pair),
+              row * columns + pair / 2 * kGroupRows + 2 * (lane % 4));
       }
     }
+  };
+  std::vector<float> d(kProductRows * columns);
+  if (product.accumulate) {
+    for_each_pair([&](const std::uint32_t* registers, std::size_t place) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        d[place + i] =
+            binary16 ? numerics::half_to_float(static_cast<std::uint16_t>(*registers >> (16 * i)))
+                     : numerics::float_from_bits(registers[i]);
+      }
+    });
   }
+  add_hopper_products(pending.a_bytes, pending.b_bytes, product.sum, d);
+  for_each_pair([&](std::uint32_t* registers, std::size_t place) {
+    if (binary16) {
+      *registers = numerics::float_to_half(d[place]) |
+                   static_cast<std::uint32_t>(numerics::float_to_half(d[place + 1])) << 16;
+    } else {
+      for (std::size_t i = 0; i < 2; ++i) registers[i] = numerics::float_bits(d[place + i]);
+    }
+  });
   if (--sums.products == 0) publish(sums, product.instruction);
 }
 

@@ -30,12 +30,16 @@ inline constexpr int kKeys = 128;
 inline constexpr int kValues = 136;
 inline constexpr int kDepth = 128;
 
-/// Codes of modest numbers, rows of `width` of them.
-inline std::vector<std::uint8_t> codes(int rows, int width, unsigned seed) {
+/// Codes without the last two bits of the mantissa: sums of a tile's products that no tensor core
+/// rounds.
+inline constexpr std::uint8_t kShortCodes = 0xFC;
+
+/// Codes of modest numbers, rows of `width` of them; `kept`: bits that may be set.
+inline std::vector<std::uint8_t> codes(int rows, int width, unsigned seed, std::uint8_t kept) {
   std::vector<std::uint8_t> result(static_cast<std::size_t>(rows * width) + 16);
   for (std::uint8_t& code : result) {
     seed = seed * 1664525u + 1013904223u;
-    code = static_cast<std::uint8_t>((seed >> 31 << 7) | (0x28 + (seed >> 20) % 24));
+    code = static_cast<std::uint8_t>(((seed >> 31 << 7) | (0x28 + (seed >> 20) % 24)) & kept);
   }
   return result;
 }
@@ -45,8 +49,8 @@ struct Operand {
   int width;
   std::vector<std::uint8_t> storage;
 
-  Operand(int row_count, int row_bytes, unsigned seed)
-      : rows(row_count), width(row_bytes), storage(codes(row_count, row_bytes, seed)) {}
+  Operand(int row_count, int row_bytes, unsigned seed, std::uint8_t kept = 0xFF)
+      : rows(row_count), width(row_bytes), storage(codes(row_count, row_bytes, seed, kept)) {}
   [[nodiscard]] const std::uint8_t* data() const {
     return storage.data() + (16 - reinterpret_cast<std::uintptr_t>(storage.data()) % 16) % 16;
   }

@@ -8,7 +8,8 @@
 #include "product_operands.hpp"
 #include "run_kernel.hpp"
 
-// Products of a warpgroup against binary64.
+// Products of a warpgroup against binary64: which registers have which sums. How sums are rounded
+// is in product_rounding_test.cpp.
 namespace openvc::model {
 namespace {
 
@@ -55,16 +56,16 @@ void expect_scores(const Operand& a, const Operand& b, const Schedule& schedule)
 
 TEST(ModelProduct, Binary16SumsOfSharedMemory) {
   for (const Schedule& schedule : kAllSchedules) {
-    expect_scores<ptx::Swizzle::bytes_128>(Operand(kQueries, 128, 1), Operand(kKeys, 128, 2),
-                                           schedule);
-    expect_scores<ptx::Swizzle::bytes_32>(Operand(kQueries, 32, 3), Operand(kKeys, 32, 4),
-                                          schedule);
+    expect_scores<ptx::Swizzle::bytes_128>(Operand(kQueries, 128, 1, kShortCodes),
+                                           Operand(kKeys, 128, 2, kShortCodes), schedule);
+    expect_scores<ptx::Swizzle::bytes_32>(Operand(kQueries, 32, 3, kShortCodes),
+                                          Operand(kKeys, 32, 4, kShortCodes), schedule);
   }
 }
 
 TEST(ModelProduct, Binary32SumsWithAInRegisters) {
-  const Operand a(kQueries, kDepth, 5);
-  const Operand b(kValues, kDepth, 6);
+  const Operand a(kQueries, kDepth, 5, kShortCodes);
+  const Operand b(kValues, kDepth, 6, kShortCodes);
   const CUtensorMap a_map = a.map();
   const CUtensorMap b_map = b.map();
   for (const Schedule& schedule : kAllSchedules) {

@@ -13,13 +13,8 @@
 namespace openvc::golden {
 namespace {
 
-/// OPENVC_GOLDEN_DIRECTORY: where the file is on a machine without the repository.
 std::string path() {
-  const char* elsewhere = std::getenv("OPENVC_GOLDEN_DIRECTORY");
-  const std::string directory = elsewhere != nullptr
-                                    ? std::string(elsewhere)
-                                    : std::string(OPENVC_REPOSITORY_DIRECTORY) + "/tests/golden";
-  return directory + "/contract_v" + std::to_string(numerics::kContractVersion) + ".txt";
+  return golden_path("contract_v" + std::to_string(numerics::kContractVersion) + ".txt");
 }
 
 bool updates() {
@@ -36,6 +31,14 @@ void write(const std::map<std::string, std::uint64_t>& hashes) {
 }
 
 }  // namespace
+
+std::string golden_path(const std::string& name) {
+  const char* elsewhere = std::getenv("OPENVC_GOLDEN_DIRECTORY");
+  const std::string directory = elsewhere != nullptr
+                                    ? std::string(elsewhere)
+                                    : std::string(OPENVC_REPOSITORY_DIRECTORY) + "/tests/golden";
+  return directory + "/" + name;
+}
 
 std::map<std::string, std::uint64_t> read_golden() {
   std::map<std::string, std::uint64_t> hashes;

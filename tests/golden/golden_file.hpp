@@ -31,6 +31,9 @@ class Hash {
   std::uint64_t value_ = 0xCBF2'9CE4'8422'2325u;  // offset basis
 };
 
+/// A file of tests/golden, or of OPENVC_GOLDEN_DIRECTORY on a machine without the repository.
+std::string golden_path(const std::string& name);
+
 /// Adds failures to the running test where `hash` is not that of the file. With
 /// OPENVC_UPDATE_GOLDEN=1 in the environment it is written there instead.
 void expect_golden(const std::string& name, std::uint64_t hash);

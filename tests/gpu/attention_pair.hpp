@@ -212,10 +212,13 @@ class DeviceOutput {
     }
   }
 
+  [[nodiscard]] std::vector<std::byte> output_bytes() const { return output_.download(); }
+  [[nodiscard]] std::vector<std::byte> log_sum_exp_bytes() const { return log_sum_exp_.download(); }
+
   /// The bytes of output and log-sum-exp, for comparisons of bits.
   [[nodiscard]] std::vector<std::byte> bytes() const {
-    std::vector<std::byte> all = output_.download();
-    const std::vector<std::byte> lse = log_sum_exp_.download();
+    std::vector<std::byte> all = output_bytes();
+    const std::vector<std::byte> lse = log_sum_exp_bytes();
     all.insert(all.end(), lse.begin(), lse.end());
     return all;
   }
