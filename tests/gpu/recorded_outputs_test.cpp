@@ -54,7 +54,8 @@ TEST_F(RecordedOutputsTest, EqualAnH200s) {
     const auto found = expected.find(problem.name);
     ASSERT_NE(found, expected.end()) << "not in " << path;
     const RecordedOutput& theirs = found->second;
-    ASSERT_EQ(mine.inputs, theirs.inputs) << "other prepared inputs: nothing to compare";
+    SCOPED_TRACE(mine.inputs == theirs.inputs ? "the same prepared bytes"
+                                              : "other prepared bytes, which may be why");
     ASSERT_EQ(mine.output.size(), theirs.output.size());
     ASSERT_EQ(mine.log_sum_exp.size(), theirs.log_sum_exp.size());
     const Difference output = difference<std::uint16_t>(
