@@ -114,6 +114,9 @@ def _rare_violations(loop: MainLoop) -> list[str]:
         found.append(f"{n} other special functions (MUFU) in every iteration")
     if n := count(loop.steady, *CONVERSIONS):
         found.append(f"{n} conversions ({', '.join(CONVERSIONS)}) in every iteration")
+    # Stages of the rings that the compiler does not know to be the same in all threads.
+    if n := count(loop.steady, "R2UR"):
+        found.append(f"{n} moves to uniform registers (R2UR) in every iteration")
     if n := count(loop.steady, "CALL"):
         found.append(f"{n} calls in every iteration")
     exponentials = sum(i.name == "MUFU.EX2" for i in loop.rescale)

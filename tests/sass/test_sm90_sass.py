@@ -146,6 +146,7 @@ REGRESSIONS = {
     "exponential": (plant("MUFU.EX2 R4, R4"), "exponentials (MUFU.EX2)"),
     "logarithm": (plant("MUFU.LG2 R4, R4"), "special functions (MUFU)"),
     "conversion": (plant("F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C R4, R5, R6, RZ"), "conversions"),
+    "stage of a ring": (plant("R2UR UR4, R4"), "uniform registers (R2UR)"),
     "call": (plant("CALL.REL.NOINC 0x0"), "calls"),
     "permutations": (plant(*["PRMT R4, R4, 0x6420, R5"] * 8), "PRMT a tile"),
     "maxima": (plant(*["HMNMX2 R4, R4, R5, !PT"] * 8), "max a tile"),
