@@ -30,7 +30,7 @@ function(openvc_add_unit_test folder)
     ${target} PRIVATE OPENVC_REPOSITORY_DIRECTORY="${PROJECT_SOURCE_DIR}"
                       $<$<TARGET_EXISTS:open-vc-attn>:OPENVC_CLI_PATH="$<TARGET_FILE:open-vc-attn>">)
   target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} openvc_warnings GTest::gmock
-                                          GTest::gtest_main rapidcheck_gtest rapidcheck)
+                                          GTest::gtest_main)
   # Half of the time that a test takes to compile goes into GoogleTest, unless that is precompiled,
   # which takes as long as two or three tests.
   list(LENGTH sources count)

@@ -96,17 +96,6 @@ macro(openvc_find_googletest)
     CACHE_OPTIONS INSTALL_GTEST=OFF)
 endmacro()
 
-# RapidCheck has no releases: the pin is a commit.
-macro(openvc_find_rapidcheck)
-  openvc_find_dependency(
-    rapidcheck ""
-    TARGET rapidcheck_gtest
-    DEBIAN librapidcheck-dev
-    REPOSITORY https://github.com/emil-e/rapidcheck.git
-    TAG 14dbca0c3dbdd73707acd8a00850ed4ae39ce6b9
-    CACHE_OPTIONS RC_ENABLE_GTEST=ON)
-endmacro()
-
 macro(openvc_find_benchmark)
   openvc_find_dependency(
     benchmark 1.7

@@ -22,7 +22,7 @@ done
 python=${PYTHON:-python3}
 system_packages=(build-essential git ninja-build cmake python3-venv python3-dev
   libfmt-dev libcli11-dev nlohmann-json3-dev libhwy-dev
-  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libboost-context-dev)
+  libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev)
 
 say() { printf 'setup: %s\n' "$*"; }
 
