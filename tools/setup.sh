@@ -25,32 +25,7 @@ system_packages=(build-essential git ninja-build cmake python3-venv python3-dev
   libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev)
 
 say() { printf 'setup: %s\n' "$*"; }
-
-install_system_packages() {
-  if ! command -v apt-get >/dev/null; then
-    say "no apt-get here: install the libraries that CMake asks for yourself"
-    return
-  fi
-  local missing=() package
-  for package in "${system_packages[@]}"; do
-    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
-      missing+=("$package")
-  done
-  ((${#missing[@]})) || return 0
-  local as_root=()
-  if ((EUID != 0)); then
-    if ! command -v sudo >/dev/null; then
-      say "these packages are missing, and there is no sudo to install them with. Run as root:"
-      say "  apt-get install ${missing[*]}"
-      exit 1
-    fi
-    as_root=(sudo)
-  fi
-  say "installing ${missing[*]}"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-}
+source tools/debian_packages.sh
 
 # uv unpacks PyTorch's 3 GB in a fifth of pip's time, and shares them between clones.
 pip_install() { .venv/bin/uv pip install --quiet --python .venv/bin/python "$@"; }
@@ -78,7 +53,7 @@ install_test_packages() {
   pip_install --no-deps --target .venv/cutlass 'nvidia-cutlass==4.2.0.0'
 }
 
-install_system_packages
+install_debian_packages "${system_packages[@]}"
 if [[ ! -x .venv/bin/uv ]]; then
   say "making .venv from $("$python" --version)"
   "$python" -m venv .venv
