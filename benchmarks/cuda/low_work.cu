@@ -3,7 +3,9 @@
 // Clocks that the Hopper kernel and variants of it need for a block of 128 keys, at so little work
 // that the power limit does not bind: one work item for each SM, pauses between launches. From
 // launches of several lengths, so that the slope leaves out what happens once. The clock model is
-// held to these (docs/machine_model.md).
+// held to these (docs/machine_model.md). Where the build has an image of the kernel of sm89/ for
+// Hopper, for its tests, that one too: tensor cores of Hopper have no FP8 products of one warp, and
+// compute them from binary16.
 //
 //   low_work [--repetitions 12] [--pause 0.004]      one JSON object on stdout
 #include <cuda_runtime.h>
@@ -13,6 +15,7 @@
 #include <cstdio>
 #include <exception>
 #include <iterator>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -20,6 +23,10 @@
 #include "cuda/clock_sampler.cuh"
 #include "cuda/gpu_sample.cuh"
 #include "cuda/low_work_kernels.cuh"
+#if defined(OPENVC_SM89_ON_HOPPER)
+#include "cuda/sm89/configurations.hpp"
+#include "cuda/sm89/launch_kernel.hpp"
+#endif
 
 namespace {
 
@@ -66,6 +73,18 @@ class Inputs {
   void* device_ = nullptr;
   void* output_ = nullptr;
 };
+
+std::vector<Variant> all_variants() {
+  const std::span<const Variant> hopper = low_work::variants();
+  std::vector<Variant> all(hopper.begin(), hopper.end());
+#if defined(OPENVC_SM89_ON_HOPPER)
+  using namespace cuda::sm89;
+  all.push_back({"sm89_dense", launch_kernel<Dense>, 1});
+  all.push_back({"sm89_dense_wide_moving", launch_kernel<Dense>, 1, 0, true});
+  all.push_back({"sm89_four_steps_4", launch_kernel<DenseFourSteps>, 1, 4});
+#endif
+  return all;
+}
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -125,7 +144,7 @@ void run(int repetitions, double pause) {
               idle.sm_clock_mhz);
   std::printf("\n  \"launches\": [");
   bool first = true;
-  for (const Variant& variant : low_work::variants()) {
+  for (const Variant& variant : all_variants()) {
     measure(variant, inputs, timer, repetitions, pause, first);
     std::fflush(stdout);
   }

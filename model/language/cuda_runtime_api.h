@@ -25,6 +25,11 @@ inline const char* cudaGetErrorName(cudaError_t status) {
 inline const char* cudaGetErrorString(cudaError_t) { return "refused by the model"; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
   std::memcpy(to, from, bytes);

@@ -17,6 +17,10 @@ void fence_barriers();
 /// Expects `bytes` of copies in the current phase, then arrives.
 void arrive(std::uint32_t barrier, std::uint32_t bytes, Scope scope, const char* instruction);
 
+/// cp.async.mbarrier.arrive.noinc: arrives once the copies that the thread has begun, and that
+/// nobody tracks yet, are done.
+void arrive_behind_copies(std::uint32_t barrier);
+
 /// Whether the phase of this parity has completed. May suspend the thread for a while.
 [[nodiscard]] bool try_wait(std::uint32_t barrier, std::uint32_t parity);
 /// Returns when it has.

@@ -25,15 +25,6 @@
 // The blocks of a cluster, and who of their threads runs.
 namespace openvc::model {
 
-/// Copies of a thread to shared memory that it waits for itself.
-struct Copy {
-  void* destination;
-  const void* source;  // null: zeros
-  std::size_t bytes;
-
-  void perform() const;
-};
-
 /// What a thread waits for.
 enum class State {
   ready,

@@ -128,23 +128,20 @@ std::uint32_t map_address(std::uint32_t address, std::uint32_t rank) {
 
 // ---- copies that a thread waits for itself ------------------------------------------------------
 
-void Copy::perform() const {
-  if (source == nullptr) {
-    std::memset(destination, 0, bytes);
-  } else {
-    std::memcpy(destination, source, bytes);
-  }
-}
-
 void copy_asynchronously(void* destination, const void* source, std::size_t bytes, bool present) {
-  (void)offset_of(destination, bytes);
-  const Copy copy{destination, present ? source : nullptr, bytes};
+  const std::uint32_t offset = offset_of(destination, bytes);
+  if (is_mutated(Mutation::Kind::skip, "cp.async")) return;
+  Copy copy{destination, present ? source : nullptr, bytes};
+  // Where barriers may count copies, it is known which bytes are on their way.
+  if (cluster().block().shared.is_used_by_engines()) {
+    claim("cp.async", cluster().rank(), offset, static_cast<std::uint32_t>(bytes));
+  }
   std::memset(destination, kPoison, bytes);
   if (cluster().schedule().engines == Engines::eager) {
     copy.perform();
-  } else {
-    cluster().self().open_copies.push_back(copy);
+    copy.is_done = true;
   }
+  cluster().self().open_copies.push_back(copy);
 }
 
 void commit_copies() {
@@ -156,7 +153,7 @@ void commit_copies() {
 void wait_for_copies(int pending_groups) {
   auto& groups = cluster().self().copy_groups;
   while (static_cast<int>(groups.size()) > pending_groups) {
-    for (const Copy& copy : groups.front()) copy.perform();
+    finish_copies(groups.front());
     groups.pop_front();
   }
 }

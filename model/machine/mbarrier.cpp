@@ -152,6 +152,7 @@ void init_barrier(std::uint32_t address, std::uint32_t arrivals) {
                     .initialiser = cluster().warp_party(),
                     .initialised = cluster().tick()};
   std::memcpy(object(place), &kObject, kObjectBytes);
+  (void)cluster().block(place.rank).shared.chunk(place.offset);  // engines may come
 }
 
 void fence_barriers() {

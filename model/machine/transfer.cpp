@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 
 #include "machine/access.hpp"
@@ -52,62 +53,153 @@ std::array<std::byte, kChunkBytes> tile_chunk(const Transfer& transfer, std::uin
 
 }  // namespace
 
+namespace {
+
 /// Throws if a product may still read what a copy writes.
-void TransferQueue::expect_no_readers(const Transfer& transfer) {
-  SharedMemory& shared = cluster().block(transfer.rank).shared;
+void expect_no_readers(const char* instruction, unsigned rank, std::uint32_t offset,
+                       std::uint32_t bytes) {
+  SharedMemory& shared = cluster().block(rank).shared;
   constexpr std::uint32_t kPage = SharedMemory::kPageBytes;
-  const std::uint32_t first = transfer.offset / kPage * kPage;
-  for (std::uint32_t page = first; page < transfer.offset + transfer.bytes; page += kPage) {
+  for (std::uint32_t page = offset / kPage * kPage; page < offset + bytes; page += kPage) {
     for (unsigned warp = 0; warp < cluster().warps_of_block(); ++warp) {
       const std::uint64_t product = shared.last_reader(page, warp);
-      if (product <= cluster().clock().at(cluster().product_party(transfer.rank, warp))) continue;
-      fail(std::string(transfer.instruction) + ": writes to " + hexadecimal(kWindowBase + page) +
-           " of block " + std::to_string(cluster().block(transfer.rank).index) +
+      if (product <= cluster().clock().at(cluster().product_party(rank, warp))) continue;
+      fail(std::string(instruction) + ": writes to " + hexadecimal(kWindowBase + page) +
+           " of block " + std::to_string(cluster().block(rank).index) +
            ", and nothing orders a product of " +
-           cluster().describe_warp(transfer.rank * cluster().grid().threads + warp * kWarpLanes) +
+           cluster().describe_warp(rank * cluster().grid().threads + warp * kWarpLanes) +
            " that reads there before this");
     }
   }
 }
 
-void TransferQueue::issue(const Transfer& transfer) {
-  check_initialised(transfer.barrier, Scope::cluster, transfer.instruction);
-  expect_no_readers(transfer);
-  SharedMemory& shared = cluster().block(transfer.rank).shared;
-  if (const auto deed =
-          shared.accesses().find_unordered(transfer.offset, transfer.bytes, cluster().clock());
+}  // namespace
+
+void claim(const char* instruction, unsigned rank, std::uint32_t offset, std::uint32_t bytes) {
+  expect_no_readers(instruction, rank, offset, bytes);
+  SharedMemory& shared = cluster().block(rank).shared;
+  const auto refuse = [&](std::uint32_t at, const std::string& text) {
+    fail(std::string(instruction) + ": writes to " + hexadecimal(kWindowBase + at) + text);
+  };
+  const std::string of_block = " of block " + std::to_string(cluster().block(rank).index);
+  if (const auto deed = shared.accesses().find_unordered(offset, bytes, cluster().clock());
       deed && deed->warp != cluster().warp_party()) {
-    fail(std::string(transfer.instruction) + ": writes to " +
-         hexadecimal(kWindowBase + transfer.offset) + " and behind, of block " +
-         std::to_string(cluster().block(transfer.rank).index) +
-         ", and nothing orders an access of " + cluster().describe_warp_of_party(deed->warp) +
-         " before this");
+    refuse(offset, " and behind, of block " + std::to_string(cluster().block(rank).index) +
+                       ", and nothing orders an access of " +
+                       cluster().describe_warp_of_party(deed->warp) + " before this");
   }
-  for_each_chunk(transfer, [&](std::uint32_t offset, std::uint32_t, std::uint32_t) {
-    Chunk& chunk = shared.chunk(offset);
-    const auto refuse = [&](const std::string& text) {
-      fail(std::string(transfer.instruction) + ": writes to " + hexadecimal(kWindowBase + offset) +
-           " of block " + std::to_string(cluster().block(transfer.rank).index) + text);
-    };
+  for (std::uint32_t at = offset; at < offset + bytes; at += kChunkBytes) {
+    Chunk& chunk = shared.chunk(at);
     if (chunk.in_flight) {
-      refuse(", as does a copy in flight of " + cluster().describe_warp(chunk.writer));
+      refuse(at,
+             of_block + ", as does a copy in flight of " + cluster().describe_warp(chunk.writer));
     }
     if (chunk.party != Chunk::kNobody && cluster().clock().at(chunk.party) <= chunk.phase) {
-      refuse(", where a copy of " + cluster().describe_warp(chunk.writer) +
-             " has written that nobody has waited for: phase " + std::to_string(chunk.phase) +
-             " of " + cluster().describe_barrier(transfer.rank, chunk.barrier));
+      refuse(at, of_block + ", where a copy of " + cluster().describe_warp(chunk.writer) +
+                     " has written that nobody has waited for: phase " +
+                     std::to_string(chunk.phase) + " of " +
+                     cluster().describe_barrier(rank, chunk.barrier));
     }
     chunk.in_flight = true;
-    chunk.writer = transfer.issuer;
-    shared.store(offset, nullptr, kChunkBytes);
-  });
+    chunk.writer = cluster().running();
+    shared.store(at, nullptr, kChunkBytes);
+  }
+}
+
+void TransferQueue::append(const Transfer& transfer) {
   in_flight_.push_back(transfer);
   if (cluster().schedule().engines == Engines::eager) complete(in_flight_.size() - 1);
 }
 
+void TransferQueue::issue(const Transfer& transfer) {
+  check_initialised(transfer.barrier, Scope::cluster, transfer.instruction);
+  claim(transfer.instruction, transfer.rank, transfer.offset, transfer.bytes);
+  append(transfer);
+}
+
+void TransferQueue::issue_arrival(const Transfer& transfer) {
+  check_initialised(transfer.barrier, Scope::block, transfer.instruction);
+  append(transfer);
+}
+
+// ---- copies of threads --------------------------------------------------------------------------
+
+void Copy::perform() const {
+  if (is_done) return;
+  if (source == nullptr) {
+    std::memset(destination, 0, bytes);
+  } else {
+    std::memcpy(destination, source, bytes);
+  }
+}
+
+namespace {
+
+/// Calls visit(chunk) for what a copy has written in a block.
+template <class Visit>
+void for_each_chunk(SharedMemory& shared, const Copy& copy, const Visit& visit) {
+  const std::uint32_t first = *shared.offset_of(copy.destination, copy.bytes);
+  for (std::uint32_t at = first; at < first + copy.bytes; at += kChunkBytes) {
+    visit(shared.chunk(at));
+  }
+}
+
+void complete_copies(const Transfer& transfer) {
+  Block& block = cluster().block(transfer.rank);
+  const Barrier& barrier = block.barriers.at(transfer.barrier.offset);
+  for (const Copy& copy : transfer.copies) {
+    copy.perform();
+    for_each_chunk(block.shared, copy, [&](Chunk& chunk) {
+      chunk.copy = 0;
+      chunk.in_flight = false;
+      chunk.barrier = transfer.barrier.offset;
+      chunk.party = barrier.party;
+      chunk.phase = barrier.phase;
+    });
+  }
+  arrive_by_engine(transfer.barrier,
+                   {transfer.instruction, transfer.issuer, transfer.before, Party{}});
+}
+
+}  // namespace
+
+void finish_copies(const std::vector<Copy>& copies) {
+  SharedMemory& shared = cluster().block().shared;
+  for (const Copy& copy : copies) {
+    copy.perform();
+    if (!shared.is_used_by_engines()) continue;
+    for_each_chunk(shared, copy, [](Chunk& chunk) {
+      chunk.in_flight = false;
+      chunk.party = Chunk::kNobody;
+    });
+    observe_shared({copy.destination, copy.bytes, true});
+  }
+}
+
+void arrive_behind_copies(std::uint32_t barrier) {
+  cluster().perhaps_yield();
+  const char* instruction = "cp.async.mbarrier.arrive";
+  const BarrierPlace place = barrier_place(barrier, Scope::block, instruction);
+  if (is_mutated(Mutation::Kind::skip, instruction, place.rank, place.offset)) return;
+  Transfer transfer{.instruction = instruction,
+                    .issuer = cluster().running(),
+                    .rank = cluster().rank(),
+                    .offset = 0,
+                    .bytes = 0,
+                    .barrier = place,
+                    .is_arrival = true};
+  transfer.copies.swap(cluster().self().open_copies);
+  (void)cluster().tick();
+  transfer.before = cluster().clock();
+  cluster().transfers().issue_arrival(transfer);
+}
+
+// ---- tiles and contiguous bytes -----------------------------------------------------------------
+
 void TransferQueue::complete(std::size_t index) {
   const Transfer transfer = in_flight_[index];
   in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(index));
+  if (transfer.is_arrival) return complete_copies(transfer);
   SharedMemory& shared = cluster().block(transfer.rank).shared;
   const bool is_tile = transfer.source == nullptr;
   if (is_tile) ++tiles_;

@@ -34,18 +34,24 @@ inline std::string find_barrier(std::span<const Barriers> all, std::uint32_t off
   return "no barrier of the kernel";
 }
 
-/// Storage starts where dynamic shared memory does: both are at multiples of 1024.
+/// Of the rings. Storage starts where dynamic shared memory does: both are at multiples of 1024.
 template <class Shared>
-std::vector<Barriers> tile_barriers() {
+std::vector<Barriers> ring_barriers() {
   constexpr cuda::KernelConfig kConfig = Shared::kConfig;
   return {
-      {"query_full", offsetof(Shared, query_full), 1},
-      {"query_empty", offsetof(Shared, query_empty), 1},
       {"key_full", offsetof(Shared, key_full), kConfig.key_stages},
       {"key_empty", offsetof(Shared, key_empty), kConfig.key_stages},
       {"value_full", offsetof(Shared, value_full), kConfig.value_stages},
       {"value_empty", offsetof(Shared, value_empty), kConfig.value_stages},
   };
+}
+
+template <class Shared>
+std::vector<Barriers> tile_barriers() {
+  std::vector<Barriers> all = ring_barriers<Shared>();
+  all.push_back({"query_full", offsetof(Shared, query_full), 1});
+  all.push_back({"query_empty", offsetof(Shared, query_empty), 1});
+  return all;
 }
 
 /// Name of one of the first warps, which have a role each; consumers follow.

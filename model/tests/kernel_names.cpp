@@ -8,10 +8,19 @@
 
 #include "cuda/sm100/configurations.hpp"
 #include "cuda/sm100/kernel.cuh"
+#include "cuda/sm89/configurations.hpp"
+#include "cuda/sm89/kernel.cuh"
 #include "cuda/sm90/configurations.hpp"
 #include "hopper_names.hpp"
 
 // Compiled where launchers are.
+namespace openvc::cuda::sm89 {
+extern template void attention_kernel<Dense>(Parameters);
+extern template void attention_kernel<DenseTwoSteps>(Parameters);
+extern template void attention_kernel<DenseFourSteps>(Parameters);
+extern template void attention_kernel<CausalFourSteps>(Parameters);
+}  // namespace openvc::cuda::sm89
+
 namespace openvc::cuda::sm90 {
 extern template void attention_kernel<Dense>(Parameters);
 extern template void attention_kernel<DenseTwoSteps>(Parameters);
@@ -51,6 +60,17 @@ struct Blackwell {
   static constexpr const char* kArchitecture = "Blackwell ";
 };
 
+template <class Config>
+struct Ada {
+  static std::string role(unsigned warp) { return "consumer " + std::to_string(warp); }
+  static std::string barrier(std::uint32_t offset) {
+    using Shared = cuda::sm89::Storage<Config>;
+    return find_barrier(ring_barriers<Shared>(), offset);
+  }
+  static constexpr auto kKernel = &cuda::sm89::attention_kernel<Config>;
+  static constexpr const char* kArchitecture = "Ada ";
+};
+
 template <template <class> class Architecture, class... Configs>
 void name_kernels(cuda::KernelSet<Configs...>) {
   const auto name = []<class Config>() { name_kernel<Architecture<Config>>(Config::kName); };
@@ -60,6 +80,7 @@ void name_kernels(cuda::KernelSet<Configs...>) {
 }  // namespace
 
 void name_attention_kernels() {
+  name_kernels<Ada>(cuda::sm89::kernel_sets::all{});
   name_kernels<Hopper>(cuda::sm90::kernel_sets::all{});
   name_kernels<Blackwell>(cuda::sm100::kernel_sets::all{});
 }

@@ -28,8 +28,8 @@ struct ComputeCapability {
 struct CudaArchitecture {
   const char* name;  // "sm100"
   /// What the build has made of its kernels: "sm_100a", "sm_103a"; unused places are empty. An
-  /// image of an "a" architecture runs on that very compute capability.
-  std::array<std::string_view, 2> images;
+  /// image runs on that very compute capability: none of them is compiled for a family.
+  std::array<std::string_view, 3> images;
   bool run_on_hardware;  // its tests have passed on the device that it is made for
   schedule::PackedFormat format;
   void (*launch)(const schedule::PreparedView& inputs, const MutableTensorView& out,

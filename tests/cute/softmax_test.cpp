@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "cuda/attention/fragment_output.cuh"
+#include "cuda/attention/fragment_softmax.cuh"
 #include "cuda/sm90/mainloop.cuh"
-#include "cuda/sm90/softmax.cuh"
 #include "cute/oracle/oracle.hpp"
 #include "machine/machine.hpp"
 #include "numerics/half.hpp"
@@ -18,6 +19,7 @@
 namespace openvc::cute_oracle {
 namespace {
 
+using namespace cuda;
 using namespace cuda;
 using namespace cuda::sm90;
 

@@ -22,7 +22,7 @@ inline bool is_hopper(const cuda::DeviceInfo& device) {
 }
 
 /// The kernels that the small tests run, where a device can.
-inline constexpr const AttentionKernel* kSmallKernels[] = {&kHopper};
+inline constexpr const AttentionKernel* kSmallKernels[] = {&kHopper, &kAda};
 
 /// Skips on machines whose first device cannot run the Hopper kernel.
 class Sm90Test : public testing::Test {

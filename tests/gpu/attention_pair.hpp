@@ -19,6 +19,7 @@
 #include "cpu/thread_pool.hpp"
 #include "cuda/host/check.hpp"
 #include "cuda/output/leave_axes.hpp"
+#include "cuda/sm89/launch.hpp"
 #include "cuda/sm90/launch.hpp"
 #include "gpu/device_buffer.hpp"
 #include "numerics/repair.hpp"
@@ -49,6 +50,8 @@ struct AttentionKernel {
   void (*launch)(const schedule::PreparedView&, const MutableTensorView&, float*, void*);
 };
 inline constexpr AttentionKernel kHopper{"Hopper", cuda::sm90::kPackedFormat, cuda::sm90::launch};
+/// The kernel for GPUs without wgmma; tests have an image of it that a Hopper GPU runs.
+inline constexpr AttentionKernel kAda{"Ada", cuda::sm89::kPackedFormat, cuda::sm89::launch};
 
 /// What is asked of the kernel, besides the tensors.
 struct AttentionCase {

@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "cuda/attention/fragment_softmax.cuh"
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
 #include "cuda/ptx/cvt.cuh"
 #include "cuda/sm90/config.hpp"
 #include "cuda/sm90/configurations.hpp"
 #include "cuda/sm90/mainloop.cuh"
-#include "cuda/sm90/softmax.cuh"
 #include "golden/softmax_sweep.hpp"
 #include "gpu/device_buffer.hpp"
 #include "numerics/half.hpp"

@@ -25,7 +25,7 @@ inline constexpr model::Schedule kSchedules[] = {
 
 inline constexpr AttentionKernel kBlackwell{"Blackwell", cuda::sm100::kPackedFormat,
                                             cuda::sm100::launch};
-inline constexpr const AttentionKernel* kSmallKernels[] = {&kHopper, &kBlackwell};
+inline constexpr const AttentionKernel* kSmallKernels[] = {&kHopper, &kBlackwell, &kAda};
 
 /// Attention kernels on the model of the machine; Hopper's where a case does not say another.
 class Sm90Test : public testing::Test {

@@ -20,8 +20,35 @@ bool is_vectorised(const MutableTensorView& out) {
 
 }  // namespace
 
-Parameters make_parameters(const Arguments& arguments, const TileShape& shape) {
+Parameters make_parameters(const Arguments& arguments) {
   const auto& [inputs, out, log_sum_exp] = arguments;
+  const schedule::PreparedLayout& layout = inputs.layout;
+  Parameters p{};
+  const auto* data = inputs.data;
+  p.problem = inputs.problem;
+  p.bounds = inputs.bounds();
+  p.head_rules = reinterpret_cast<const numerics::HeadRule*>(data + layout.head_rules);
+  p.value_scales = reinterpret_cast<const float*>(data + layout.value_scales);
+  p.value_means = reinterpret_cast<const float*>(data + layout.value_means);
+  p.smoothing_shifts = inputs.with_log_sum_exp
+                           ? reinterpret_cast<const float*>(data + layout.smoothing_shifts)
+                           : nullptr;
+  p.log_sum_exp = log_sum_exp;
+  p.output = out.data;
+  p.output_rows = out.shape[kSequence];
+  p.log_sum_exp_batch_stride = out.shape[kBatch] > 1 ? out.shape[kHead] * p.output_rows : 0;
+  p.output_batch_stride = out.shape[kBatch] > 1 ? out.strides[kBatch] : 0;
+  p.output_row_stride = out.shape[kSequence] > 1 ? out.strides[kSequence] : 0;
+  p.output_head_stride = out.shape[kHead] > 1 ? out.strides[kHead] : 0;
+  p.output_type = out.type == ElementType::float16 ? OutputType::float16 : OutputType::bfloat16;
+  p.output_vectorised = is_vectorised(out);
+  p.prepared = data;
+  p.layout = layout;
+  return p;
+}
+
+Parameters make_parameters(const Arguments& arguments, const TileShape& shape) {
+  const schedule::PreparedView& inputs = arguments.inputs;
   const schedule::Problem& problem = inputs.problem;
   const schedule::PreparedLayout& layout = inputs.layout;
   const auto heads = static_cast<std::uint64_t>(problem.batch_heads());
@@ -40,7 +67,7 @@ Parameters make_parameters(const Arguments& arguments, const TileShape& shape) {
                       .plane_bytes = rows * width,
                       .box = {width, box_rows}};
   };
-  Parameters p{};
+  Parameters p = make_parameters(arguments);
   p.query_map = encode_tensor_map(
       rows_of(layout.query_codes, query_rows, heads, kRowBytes, query_box), TileSwizzle::bytes_128);
   p.key_map = encode_tensor_map(rows_of(layout.key_codes, key_rows, heads, kRowBytes, kKeys),
@@ -56,24 +83,6 @@ Parameters make_parameters(const Arguments& arguments, const TileShape& shape) {
     p.key_columns_map = encode_tensor_map(
         rows_of(layout.key_columns, key_rows, planes, kStepBytes, kKeys), TileSwizzle::bytes_32);
   }
-  const auto* data = inputs.data;
-  p.problem = problem;
-  p.bounds = inputs.bounds();
-  p.head_rules = reinterpret_cast<const numerics::HeadRule*>(data + layout.head_rules);
-  p.value_scales = reinterpret_cast<const float*>(data + layout.value_scales);
-  p.value_means = reinterpret_cast<const float*>(data + layout.value_means);
-  p.smoothing_shifts = inputs.with_log_sum_exp
-                           ? reinterpret_cast<const float*>(data + layout.smoothing_shifts)
-                           : nullptr;
-  p.log_sum_exp = log_sum_exp;
-  p.output = out.data;
-  p.output_rows = out.shape[kSequence];
-  p.log_sum_exp_batch_stride = out.shape[kBatch] > 1 ? out.shape[kHead] * p.output_rows : 0;
-  p.output_batch_stride = out.shape[kBatch] > 1 ? out.strides[kBatch] : 0;
-  p.output_row_stride = out.shape[kSequence] > 1 ? out.strides[kSequence] : 0;
-  p.output_head_stride = out.shape[kHead] > 1 ? out.strides[kHead] : 0;
-  p.output_type = out.type == ElementType::float16 ? OutputType::float16 : OutputType::bfloat16;
-  p.output_vectorised = is_vectorised(out);
   return p;
 }
 

@@ -15,7 +15,9 @@ struct Arguments {
   float* log_sum_exp;  // [B, H, Sq] of the output, or null
 };
 
-/// The same as the kernel takes it: pointers of the sections, tensor maps of the tiles.
+/// The same as the kernel takes it: pointers of the sections, strides, and no tensor maps.
+Parameters make_parameters(const Arguments& arguments);
+/// With the tensor maps of the tiles.
 Parameters make_parameters(const Arguments& arguments, const TileShape& shape);
 
 }  // namespace openvc::cuda

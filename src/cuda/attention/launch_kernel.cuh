@@ -12,6 +12,7 @@
 #include "cuda/attention/parameters.cuh"
 #include "cuda/host/check.hpp"
 #include "cuda/host/device.hpp"
+#include "cuda/host/kernel_launch.hpp"
 #include "schedule/work_queue.hpp"
 
 namespace openvc::cuda {
@@ -58,7 +59,8 @@ void launch_persistent(void (*kernel)(Parameters), const KernelShape& shape,
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes.data();
-  config.numAttrs = static_cast<unsigned>(attributes.size());
+  // Devices without the one have no clusters either.
+  config.numAttrs = overlaps_launches(device) ? static_cast<unsigned>(attributes.size()) : 0;
   cudaError_t status = cudaLaunchKernelEx(&config, kernel, parameters);
   if (status == cudaErrorInvalidValue && !is_reserved()) {
     // The device has been reset: the reservation was part of its context.

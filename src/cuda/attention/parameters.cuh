@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "schedule/prepared_layout.hpp"
@@ -13,6 +14,7 @@ namespace openvc::cuda {
 enum class OutputType : std::uint8_t { bfloat16, float16 };
 
 /// Parameters of attention kernels; passed by value in constant memory, where TMA finds its maps.
+/// Kernels without TMA take addresses from the layout, and have no maps.
 struct Parameters {
   CUtensorMap query_map;  // [bh][query_rows][kHeadDim] bytes, box of TileShape::query_rows
   CUtensorMap key_map;    // [bh][padded_keys][kHeadDim] bytes, box of kKeyBlock rows
@@ -34,6 +36,8 @@ struct Parameters {
   std::int64_t output_head_stride;
   OutputType output_type;
   bool output_vectorised;  // every row starts at a multiple of 16 bytes
+  const std::byte* prepared;
+  schedule::PreparedLayout layout;  // of `prepared`
 
   [[nodiscard]] OPENVC_HD schedule::Problem problem_of(std::int64_t batch_head) const {
     return schedule::problem_of_head(problem, bounds, batch_head);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/host/check.hpp"
+#include "cuda/host/device.hpp"
 
 namespace openvc::cuda {
 
@@ -15,6 +16,9 @@ enum class LaunchOrder {
   after_stream,      // once everything before it in the stream has ended
   overlaps_previous  // while the kernel before it runs; it calls ptx::griddepcontrol_wait()
 };
+
+/// Whether the device can: compute capability 9.0. On others the order of the stream is kept.
+inline bool overlaps_launches(const DeviceInfo& device) { return device.major >= 9; }
 
 struct LaunchShape {
   std::int64_t blocks = 0;
@@ -34,6 +38,8 @@ void reserve_shared_memory(void (*kernel)(Parameters...), std::size_t bytes) {
 template <class... Parameters>
 void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, LaunchOrder order,
                    cudaStream_t stream, const Parameters&... parameters) {
+  int ordinal = 0;
+  check(cudaGetDevice(&ordinal), "reading the current device");
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -43,7 +49,8 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchShape& shape, Laun
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = order == LaunchOrder::overlaps_previous ? 1 : 0;
+  config.numAttrs =
+      order == LaunchOrder::overlaps_previous && overlaps_launches(device_info(ordinal)) ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching a kernel");
 }
 

@@ -49,6 +49,12 @@ __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/// cp.async.mbarrier.arrive.noinc (PTX 7.0, sm_80): arrives at a barrier of this block once all
+/// copies that the thread has begun are done; one of the arrivals that the barrier counts.
+__device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(std::uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /// Makes the compiler compute an address here, not where it is used.
 __device__ __forceinline__ void pin_address(const void*& address) {
   asm volatile("" : "+l"(address));

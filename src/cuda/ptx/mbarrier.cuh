@@ -55,14 +55,19 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(std::uint32_t 
                : "memory");
 }
 
-/// mbarrier.try_wait.parity (PTX 7.8, sm_90): suspends the thread for a limited time.
+/// mbarrier.try_wait.parity (PTX 7.8, sm_90): suspends the thread for a limited time. Before sm_90
+/// mbarrier.test_wait.parity (PTX 7.1, sm_80), which does not suspend it.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(std::uint32_t barrier,
                                                          std::uint32_t parity) {
   std::uint32_t done;
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
+#if __CUDA_ARCH__ >= 900
       "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#else
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#endif
       "selp.u32 %0, 1, 0, p;\n"
       "}\n"
       : "=r"(done)

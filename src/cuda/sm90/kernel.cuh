@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/attention/fragment_output.cuh"
 #include "cuda/attention/load.cuh"
 #include "cuda/attention/parameters.cuh"
 #include "cuda/attention/storage.cuh"
@@ -14,7 +15,6 @@
 #include "cuda/ptx/synchronize.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/config.hpp"
-#include "cuda/sm90/epilogue.cuh"
 #include "cuda/sm90/mainloop.cuh"
 
 namespace openvc::cuda::sm90 {

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
+#include "cuda/attention/fragment_softmax.cuh"
 #include "cuda/attention/load.cuh"
 #include "cuda/attention/storage.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared_address.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/sm90/config.hpp"
-#include "cuda/sm90/softmax.cuh"
 #include "schedule/mask.hpp"
 #include "schedule/ring_state.hpp"
 
@@ -31,14 +31,6 @@ template <class Config>
 using Storage = TileStorage<Config>;
 
 inline constexpr int kAccumulatorRegisters = kValueRows / 2;
-// Columns behind the channels: those of residuals lie in the threads and registers of the axes that
-// they belong to, 64 registers further; the column of ones, the last, in the last lane of each
-// quad.
-inline constexpr int kColumnRegisters = numerics::kHeadDim / 2;
-inline constexpr int kLowSum = kColumnRegisters + 1;   // of row g
-inline constexpr int kHighSum = kColumnRegisters + 3;  // of row g + 8
-inline constexpr int kSumLane = 3;
-static_assert(numerics::kValueColumns == 7 && kPackedFormat.ones_rows == 1);
 
 /// Whether a step of the pipeline issues score products: two tiles ahead there may be none.
 enum class ScoreProducts { issue, none };

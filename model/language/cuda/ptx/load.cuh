@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "machine/barriers.hpp"
+
 namespace openvc::cuda::ptx {
 
 inline void check_alignment(const void* address) {
@@ -29,6 +31,10 @@ inline void cp_async_commit_group() { model::commit_copies(); }
 template <int kPending>
 void cp_async_wait_group() {
   model::wait_for_copies(kPending);
+}
+
+inline void cp_async_mbarrier_arrive_noinc(std::uint32_t barrier) {
+  model::arrive_behind_copies(barrier);
 }
 
 inline void pin_address(const void*&) {}

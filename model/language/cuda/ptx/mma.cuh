@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "machine/machine.hpp"
-#include "machine/rounding.hpp"
-#include "numerics/e4m3.hpp"
+#include "machine/warp_instructions.hpp"
 #include "numerics/half.hpp"
 
-// Products of one warp. Sums of binary32 and binary16 are rounded once, from binary64: tensor cores
-// add in an order of their own, which tests may not depend on.
+// Products of one warp. Sums of binary32 are rounded once, from binary64: tensor cores add in an
+// order of their own, which tests may not depend on.
 namespace openvc::cuda::ptx {
 
 template <class Sum>
@@ -87,59 +86,21 @@ inline void mma_m16n8k32_s8(std::int32_t (&d)[4], const std::uint32_t (&a)[4], s
   });
 }
 
-inline double e4m3_element(std::uint32_t word, int i) {
-  return numerics::kE4m3Values[word >> (8 * i) & 0xFF];
-}
-
 inline void mma_m16n8k32_e4m3(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                               std::uint32_t b1) {
-  MmaOperands<float> mine{d, a, {b0, b1}};
-  model::execute_together(0xFFFF'FFFFu, "mma.m16n8k32.e4m3.f32", &mine, [](const auto& lanes) {
-    multiply_fragments<float, double, 4>(lanes, e4m3_element);
-  });
+  model::WarpProduct mine{reinterpret_cast<std::byte*>(d), a, {b0, b1}};
+  model::execute_together(0xFFFF'FFFFu, "mma.m16n8k32.e4m3.f32", &mine, model::multiply_e4m3_f32);
 }
-
-/// A sum of binary16 among exact ones.
-struct HalfSum {
-  std::uint16_t bits = 0;
-
-  HalfSum() = default;
-  explicit HalfSum(double x) : bits(model::double_to_half(x)) {}
-  explicit operator double() const { return numerics::half_to_float(bits); }
-};
 
 inline void mma_m16n8k32_e4m3(std::uint32_t (&d)[2], const std::uint32_t (&a)[4], std::uint32_t b0,
                               std::uint32_t b1) {
-  HalfSum sums[4];
-  static_assert(sizeof(sums) == sizeof(d));
-  std::memcpy(sums, d, sizeof(d));
-  MmaOperands<HalfSum> mine{sums, a, {b0, b1}};
-  model::execute_together(0xFFFF'FFFFu, "mma.m16n8k32.e4m3.f16", &mine, [](const auto& lanes) {
-    multiply_fragments<HalfSum, double, 4>(lanes, e4m3_element);
-  });
-  std::memcpy(d, sums, sizeof(d));
+  model::WarpProduct mine{reinterpret_cast<std::byte*>(d), a, {b0, b1}};
+  model::execute_together(0xFFFF'FFFFu, "mma.m16n8k32.e4m3.f16", &mine, model::multiply_e4m3_f16);
 }
 
-struct LdmatrixOperands {
-  std::uint32_t* d;
-  std::uint32_t address;
-};
-
 inline void ldmatrix_x4(std::uint32_t (&d)[4], std::uint32_t address) {
-  LdmatrixOperands mine{d, address};
-  model::execute_together(0xFFFF'FFFFu, "ldmatrix.x4", &mine, [](const model::Operands& lanes) {
-    const auto operands = [&](int lane) -> LdmatrixOperands& {
-      return *static_cast<LdmatrixOperands*>(lanes.at(static_cast<std::size_t>(lane)));
-    };
-    for (int matrix = 0; matrix < 4; ++matrix) {
-      for (int row = 0; row < 8; ++row) {
-        const std::uint32_t start = operands(8 * matrix + row).address;
-        if (start % 16 != 0) throw model::Fault("ldmatrix: a row that starts at no multiple of 16");
-        const auto* words = static_cast<const std::uint32_t*>(model::shared_pointer(start, 16));
-        for (int quad = 0; quad < 4; ++quad) operands(4 * row + quad).d[matrix] = words[quad];
-      }
-    }
-  });
+  model::MatrixLoad mine{d, address};
+  model::execute_together(0xFFFF'FFFFu, "ldmatrix.x4", &mine, model::load_matrices);
 }
 
 }  // namespace openvc::cuda::ptx

@@ -5,11 +5,25 @@
 
 #include "cuda/attention/output.cuh"
 #include "cuda/ptx/cvt.cuh"
-#include "cuda/sm90/config.hpp"
-#include "cuda/sm90/mainloop.cuh"
+#include "numerics/contract.hpp"
+#include "schedule/prepared_layout.hpp"
 
-// From the accumulator to the output: normalise, undo the code of V, convert, store.
-namespace openvc::cuda::sm90 {
+// From an accumulator in the registers of a warp to the output: normalise, undo the code of V,
+// convert, store. A consumer has the places of fragment_softmax.cuh, in binary32: of every four
+// registers, two columns of row g and two of row g + 8.
+//
+// Consumer: what the main loop of an architecture leaves. Its members parameters, head, rows,
+// accumulator, first_row() and value_code() are used.
+namespace openvc::cuda {
+
+// Columns behind the channels: those of residuals lie in the threads and registers of the axes that
+// they belong to, 64 registers further; the column of ones, the last, in the last lane of each
+// quad.
+inline constexpr int kColumnRegisters = numerics::kHeadDim / 2;
+inline constexpr int kLowSum = kColumnRegisters + 1;   // of row g
+inline constexpr int kHighSum = kColumnRegisters + 3;  // of row g + 8
+inline constexpr int kSumLane = 3;
+static_assert(numerics::kValueColumns == 7, "one row of ones makes eight");
 
 /// Transposes a 4 x 4 matrix of registers over the four threads of a quad: thread t gives the
 /// pieces values[0..3] of four groups and receives the four pieces of group t.
@@ -31,22 +45,20 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&values)[4]) {
 }
 
 /// The row g, or g + 8, of a thread.
-template <class Config>
-__device__ __forceinline__ OutputRow row_of(const Consumer<Config>& c, std::int64_t batch_head,
-                                            int half) {
+template <class Consumer>
+__device__ __forceinline__ OutputRow row_of(const Consumer& c, std::int64_t batch_head, int half) {
   const float sum =
       __shfl_sync(0xFFFF'FFFFu, c.accumulator[half == 0 ? kLowSum : kHighSum], kSumLane, 4);
   return output_row(c.parameters, batch_head, c.first_row() + 8 * half, sum);
 }
 
-template <RowStore kStore, class Config>
-__device__ __forceinline__ void store_channels(const Consumer<Config>& c,
-                                               const OutputRow (&rows)[2]) {
+template <RowStore kStore, class Consumer>
+__device__ __forceinline__ void store_channels(const Consumer& c, const OutputRow (&rows)[2]) {
   const int quad_lane = static_cast<int>(threadIdx.x) % 4;
   const auto* scales = reinterpret_cast<const float2*>(c.value_code().scales) + quad_lane;
   const auto* means = reinterpret_cast<const float2*>(c.value_code().means) + quad_lane;
   constexpr int kGroupPairs = 4;  // of eight channels; four groups make one transposition
-  constexpr bool kCausal = Config::kValue.causal;
+  constexpr bool kCausal = Consumer::kConfig.causal;
   // Those of axes are added when the output leaves them. Without a mask all rows of a sequence have
   // keys, or none has.
   const bool no_means = c.head.values_on_axes() || (!kCausal && rows[0].no_keys);
@@ -82,8 +94,8 @@ __device__ __forceinline__ void store_channels(const Consumer<Config>& c,
 }
 
 /// Adds the residual columns of V to the axes that they belong to.
-template <class Config>
-__device__ __forceinline__ void add_residual_columns(Consumer<Config>& c) {
+template <class Consumer>
+__device__ __forceinline__ void add_residual_columns(Consumer& c) {
   const bool is_sum = threadIdx.x % 4 == kSumLane;  // the last column counts
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -92,8 +104,8 @@ __device__ __forceinline__ void add_residual_columns(Consumer<Config>& c) {
 }
 
 /// Adds the residuals of V that are in channels behind those of the tensors.
-template <class Config>
-__device__ __forceinline__ void add_spare_residuals(Consumer<Config>& c) {
+template <class Consumer>
+__device__ __forceinline__ void add_spare_residuals(Consumer& c) {
   constexpr int kChannels = 8;  // of four registers: two of each row
   static_assert(kChannels == numerics::kRowChunk, "head sizes are multiples");
   constexpr int kDistance = schedule::kSpareDistance / kChannels;
@@ -110,8 +122,8 @@ __device__ __forceinline__ void add_spare_residuals(Consumer<Config>& c) {
 }
 
 /// Stores the two rows of a thread; rows at or beyond the last query are skipped.
-template <class Config>
-__device__ __forceinline__ void store_rows(Consumer<Config>& c, std::int64_t batch_head) {
+template <class Consumer>
+__device__ __forceinline__ void store_rows(Consumer& c, std::int64_t batch_head) {
   add_residual_columns(c);
   add_spare_residuals(c);
   const OutputRow rows[2] = {row_of(c, batch_head, 0), row_of(c, batch_head, 1)};
@@ -132,4 +144,4 @@ __device__ __forceinline__ void store_rows(Consumer<Config>& c, std::int64_t bat
   }
 }
 
-}  // namespace openvc::cuda::sm90
+}  // namespace openvc::cuda

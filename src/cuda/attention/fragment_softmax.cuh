@@ -10,28 +10,28 @@
 #include "numerics/head_rule.hpp"
 #include "numerics/key_permutation.hpp"
 
-// From a score fragment to a probability fragment. A test compares row state and codes with
-// numerics/online_softmax.hpp byte by byte.
+// From a score fragment to a probability fragment, where warps hold them in registers. A test
+// compares row state and codes with numerics/online_softmax.hpp byte by byte.
 //
-// A wgmma accumulator of binary16, m64n128: a warp holds 16 rows, lane l the rows g = l / 4 and
-// g + 8, of every 8 columns the two at 2t, where t = l % 4 is its place in the quad. Two columns a
-// register; registers 4i .. 4i + 3 cover the columns 16i .. 16i + 15:
+// An accumulator of binary16 of wgmma m64n128, or of sixteen mma m16n8: a warp holds 16 rows, lane
+// l the rows g = l / 4 and g + 8, of every 8 columns the two at 2t, where t = l % 4 is its place in
+// the quad. Two columns a register; registers 4i .. 4i + 3 cover the columns 16i .. 16i + 15:
 //
 //   column 16i +      0 1   2 3   4 5   6 7  |  8 9  10 11  12 13  14 15
 //   thread t          0     1     2     3    |  0     1      2      3
 //   row g             scores[4i]             |  scores[4i + 2]
 //   row g + 8         scores[4i + 1]         |  scores[4i + 3]
 //
-// The A operand of the next product, m64k32 of bytes, wants four consecutive columns a register, at
-// 4t. Packed V has its keys permuted in groups of 16 (numerics/key_permutation.hpp), so that these
-// are the four codes which the thread has made:
+// The A operand of the next product, 16 rows and k32 of bytes, wants four consecutive columns a
+// register, at 4t. Packed V has its keys permuted in groups of 16 (numerics/key_permutation.hpp),
+// so that these are the four codes which the thread has made:
 //
 //   slot 16i +        0 1 2 3    4 5 6 7    8 9 10 11    12 13 14 15
 //   thread t          0          1          2            3
 //   key 16i +         0 1 8 9    2 3 10 11  4 5 12 13    6 7 14 15
 //   row g             probabilities[2i]      codes of scores[4i], scores[4i + 2]
 //   row g + 8         probabilities[2i + 1]  codes of scores[4i + 1], scores[4i + 3]
-namespace openvc::cuda::sm90 {
+namespace openvc::cuda {
 
 inline constexpr int kScoreRegisters = numerics::kKeyBlock / 4;
 inline constexpr int kProbabilityRegisters = numerics::kKeyBlock / 8;
@@ -117,4 +117,4 @@ __device__ __forceinline__ void mask_scores(Scores& scores, int low_limit, int h
   }
 }
 
-}  // namespace openvc::cuda::sm90
+}  // namespace openvc::cuda
