@@ -49,9 +49,9 @@ struct Blackwell {
     std::vector<Barriers> all = tile_barriers<Shared>();
     constexpr int kTiles = cuda::sm100::kQueryTiles;
     constexpr int kParts = kTiles * cuda::sm100::tensor_memory::kPartialParts;
+    constexpr int kCodes = cuda::sm100::tensor_memory::kProbabilityParts;
     all.push_back({"score_full", offsetof(Shared, score_full), kTiles});
-    all.push_back({"score_empty", offsetof(Shared, score_empty), kTiles});
-    all.push_back({"probability_full", offsetof(Shared, probability_full), kTiles});
+    all.push_back({"probability_full", offsetof(Shared, probability_full), kTiles * kCodes});
     all.push_back({"partial_full", offsetof(Shared, partial_full), kParts});
     all.push_back({"partial_empty", offsetof(Shared, partial_empty), kParts});
     return find_barrier(all, offset);

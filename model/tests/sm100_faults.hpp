@@ -54,15 +54,15 @@ inline const Planted kPlanted[] = {
     {"NoWaitForScores",
      {Kind::skip, kWait, "score_full"},
      "consumer .*pack::16b: reads column .* tcgen05.mma.ss of .*multiplier. writes: the warp has "
-     "waited for no tcgen05.commit|deadlock.*multiplier. waits .* of score_empty"},
-    {"NoWaitForScoresToBeRead",
-     {Kind::skip, kWait, "score_empty"},
-     "phase 1 of score_full.* completes before all .*consumer|consumer .*tcgen05.mma.ss of "
-     ".*multiplier. writes: the warp has waited for no|multiplier.: tcgen05.mma.ss: writes to "
-     "column 0 .*consumer 0. reads|deadlock.*multiplier. waits .* of probability_full.0"},
+     "waited for no tcgen05.commit|multiplier.: tcgen05.mma.ss: writes to column 0 .*consumer 0. "
+     "reads: nothing orders|deadlock.*multiplier. waits .* of (probability_full|partial_empty)"},
     {"NoWaitForProbabilities",
      {Kind::skip, kWait, "probability_full"},
      "multiplier.: tcgen05.mma.ts: reads column 256 .*(tcgen05.st.* of warp . .consumer 0. writes: "
+     "no|nobody has written)"},
+    {"NoWaitForOtherProbabilities",
+     {Kind::skip, kWait, "probability_full[1]"},
+     "multiplier.: tcgen05.mma.ts: reads column 272 .*(tcgen05.st.* of warp . .consumer 0. writes: "
      "no|nobody has written)"},
     {"NoWaitForSums",
      {Kind::skip, kWait, "partial_full"},
@@ -89,14 +89,16 @@ inline const Planted kPlanted[] = {
      "deadlock.*key_loader. waits with 1 lane for parity 0 of key_empty.0.*phase 0 lacks 1 of 1"},
     {"WrongParityOfScores",
      {Kind::change, kWait, "score_full", 1},
-     "deadlock.*multiplier. waits with 1 lane for parity . of score_empty.0|consumer "
-     ".*tcgen05.mma.ss of .*multiplier. writes: the warp has waited for no tcgen05.commit"},
-    {"WrongParityOfReadScores",
-     {Kind::change, kWait, "score_empty", 1},
-     "deadlock.*multiplier. waits with 1 lane for parity 0 of score_empty.0.*phase 0 lacks 4 of 4"},
+     "deadlock.*multiplier. waits with 1 lane for parity . of (probability_full|partial_empty)|"
+     "consumer .*tcgen05.mma.ss of .*multiplier. writes: the warp has waited for no tcgen05.commit|"
+     "multiplier.: tcgen05.mma.ss: writes to column 0 .*consumer 0. reads: nothing orders"},
     {"WrongParityOfProbabilities",
      {Kind::change, kWait, "probability_full", 1},
      "multiplier.: tcgen05.mma.ts: reads column 256 .*(tcgen05.st.* of warp . .consumer 0. writes: "
+     "no|nobody has written)"},
+    {"WrongParityOfOtherProbabilities",
+     {Kind::change, kWait, "probability_full[1]", 1},
+     "multiplier.: tcgen05.mma.ts: reads column 272 .*(tcgen05.st.* of warp . .consumer 0. writes: "
      "no|nobody has written)"},
     {"WrongParityOfReadSums",
      {Kind::change, kWait, "partial_empty", 1},
@@ -110,32 +112,28 @@ inline const Planted kPlanted[] = {
      {Kind::repeat, kArrive, "query_empty"},
      "query_loader.: .*nothing orders a product of .*multiplier|multiplier.: .*row 0 of A "
      ".*query_loader|phase 1 of query_full.* completes before all .*consumer|deadlock.*query_"},
-    {"ScoresNotGivenBackByOneWarp",
-     {Kind::skip, kArrive, "score_empty", 0, 5},
-     "deadlock.*multiplier. waits .* of score_empty.0.*phase 0 lacks 1 of 4"},
-    {"ScoresGivenBackTwice",
-     {Kind::repeat, kArrive, "score_empty", 0, 5},
-     "multiplier.: tcgen05.mma.ss: writes to column 0 .*consumer 0. reads: "
-     "no|deadlock.*multiplier. waits .* of score_empty.0|one arrival too many at score_empty.0"},
     {"ProbabilitiesOfOneWarpNotAnnounced",
      {Kind::skip, kArrive, "probability_full", 0, 9},
+     "deadlock.*multiplier. waits .* of probability_full.2.*phase 0 lacks 1 of 4"},
+    {"OtherProbabilitiesOfOneWarpNotAnnounced",
+     {Kind::skip, kArrive, "probability_full[1]", 0, 5},
      "deadlock.*multiplier. waits .* of probability_full.1.*phase 0 lacks 1 of 4"},
     {"ProbabilitiesAnnouncedTwice",
      {Kind::repeat, kArrive, "probability_full", 0, 9},
-     "multiplier.: tcgen05.mma.ts: reads column 288 .*(consumer 1. writes: no|nobody has "
-     "written)|one arrival too many at probability_full.1"},
+     "multiplier.: tcgen05.mma.ts: reads column (288|304) .*(consumer 1. writes: no|nobody has "
+     "written)|one arrival too many at probability_full.2"},
     {"SumsNotGivenBackByOneWarp",
      {Kind::skip, kArrive, "partial_empty", 0, 6},
      "deadlock.*multiplier. waits .* of partial_empty.0.*phase 0 lacks 1 of 4"},
     {"FewerWarpsOfProbabilities",
      {Kind::change, kInit, "probability_full", -1},
      "multiplier.: tcgen05.mma.ts: reads column 256 .*(consumer 0. writes: no|nobody has written)"},
+    {"MoreWarpsOfProbabilities",
+     {Kind::change, kInit, "probability_full[3]", 1},
+     "deadlock.*multiplier. waits .* of probability_full.3.*phase 0 lacks 1 of 5"},
     {"FewerReadersOfSums",
      {Kind::change, kInit, "partial_empty", -1},
      "multiplier.: tcgen05.mma.ts: writes to column 320 .*x(8|16|32) of .*consumer 0. reads: no"},
-    {"MoreReadersOfScores",
-     {Kind::change, kInit, "score_empty", 1},
-     "deadlock.*multiplier. waits .* of score_empty.0.*phase 0 lacks 1 of 5"},
     {"MoreReadersOfQueries",
      {Kind::change, kInit, "query_empty", 1},
      "deadlock.*query_loader. waits .* of query_empty.*phase 0 lacks 1 of 10"},
@@ -247,13 +245,13 @@ inline const Planted kPlanted[] = {
      {Kind::skip, "tcgen05.wait::st"},
      "multiplier.: tcgen05.mma.ts: reads column 256 .* of warp . .consumer 0. writes: no "
      "tcgen05.wait::st"},
-    {"NoFenceBeforeScoresAreGivenBack",
-     {Kind::skip, kBefore, "", 0, kConsumer, -1, 1, 1},
-     "multiplier.: tcgen05.mma.ss: writes to column 0 .*pack::16b of warp 4 .consumer 0. reads: "
-     "(no tcgen05.fence::before_thread_sync|nothing orders that)"},
     {"NoFenceBeforeProbabilities",
-     {Kind::skip, kBefore, "", 0, kConsumer, -1, 2, 2},
+     {Kind::skip, kBefore, "", 0, kConsumer, -1, 1, 1},
      "multiplier.: tcgen05.mma.ts: reads column 256 .*tcgen05.st.* of warp 4 .consumer 0. writes: "
+     "(no tcgen05.fence::before_thread_sync|nothing orders that)"},
+    {"NoFenceBeforeOtherProbabilities",
+     {Kind::skip, kBefore, "", 0, kConsumer, -1, 2, 2},
+     "multiplier.: tcgen05.mma.ts: reads column 272 .*tcgen05.st.* of warp 4 .consumer 0. writes: "
      "(no tcgen05.fence::before_thread_sync|nothing orders that)"},
     {"NoFenceBeforeSumsAreGivenBack",
      {Kind::skip, kBefore, "", 0, kConsumer, -1, 3, 3},
@@ -261,12 +259,12 @@ inline const Planted kPlanted[] = {
      "(no tcgen05.fence::before_thread_sync|nothing orders that)"},
     {"NoFenceBeforeInOneLane",
      {Kind::skip, kBefore, "", 0, 9, 13},
-     "multiplier.: tcgen05.mma.ss: writes to column 128 .*no tcgen05.fence::before_thread_sync of "
+     "multiplier.: tcgen05.mma.ts: reads column 288 .*no tcgen05.fence::before_thread_sync of "
      "every lane of warp 9 .consumer 1."},
     {"NoSyncwarpBehindFences",
      {Kind::skip, "bar.warp.sync", "", 0, 5},
-     "multiplier.: tcgen05.mma.ss: writes to column 0 .*lanes 32 to 63, .* of warp 5 .consumer 0. "
-     "reads: (nothing orders that|no tcgen05.fence::before)"},
+     "multiplier.: tcgen05.mma.ts: reads column 256 .*lanes 32 to 63, .* of warp 5 .consumer 0. "
+     "writes: (nothing orders that|no tcgen05.fence::before)"},
     {"NoFenceAfterScores",
      {Kind::skip, kAfter, "", 0, kConsumer, -1, 2, 2},
      "consumer 0.: .*pack::16b: reads column 0 .* tcgen05.mma.ss of .*multiplier. writes: no "
@@ -275,17 +273,13 @@ inline const Planted kPlanted[] = {
      {Kind::skip, kAfter, "", 0, kConsumer, -1, 3, 3},
      "consumer 0.: .*x32: reads column 320 .* tcgen05.mma.ts of .*multiplier. writes: no "
      "tcgen05.fence::after_thread_sync of every lane"},
-    {"NoFenceAfterScoresAreRead",
-     {Kind::skip, kAfter, "", 0, kMultiplier, -1, 4, 4},
-     "multiplier.: tcgen05.mma.ss: writes to column 0 .*consumer 0. reads: no "
-     "tcgen05.fence::after_thread_sync of the thread"},
     {"NoFenceAfterProbabilities",
-     {Kind::skip, kAfter, "", 0, kMultiplier, -1, 5, 6},
+     {Kind::skip, kAfter, "", 0, kMultiplier, -1, 3, 3},
      "multiplier.: tcgen05.mma.ts: reads column 256 .*consumer 0. writes: no "
      "tcgen05.fence::after_thread_sync of the thread"},
     {"NoFenceAfterSumsAreRead",
-     {Kind::skip, kAfter, "", 0, kMultiplier, -1, 10, 10},
-     "multiplier.: tcgen05.mma.ts: writes to column 320 .*consumer 0. reads: no "
+     {Kind::skip, kAfter, "", 0, kMultiplier, -1, 9, 9},
+     "multiplier.: tcgen05.mma.ts: writes to column 400 .*consumer 0. reads: no "
      "tcgen05.fence::after_thread_sync of the thread"},
     {"ScoresReadFromAnotherBuffer",
      {Kind::change, "tcgen05.ld.32x32b.x64.pack::16b", "", 128},
@@ -293,20 +287,20 @@ inline const Planted kPlanted[] = {
      "warp has waited for no|consumer 1.: .*pack::16b: (reads column 256|takes column "
      "256)|multiplier.: tcgen05.mma.ss: writes to column 128"},
     {"ProbabilitiesInAnotherBuffer",
-     {Kind::change, "tcgen05.st.32x32b.x32", "", 32},
+     {Kind::change, "tcgen05.st.32x32b.x16", "", 32},
      "multiplier.: tcgen05.mma.ts: reads column 256 .* which nobody has written|multiplier.: "
      "tcgen05.mma.ts: .*column 320 .* tcgen05.st"},
     {"SumsReadFromAnotherPlace",
      {Kind::change, "tcgen05.ld.32x32b.x32", "", -16},
-     "consumer 0.: .*x32: reads column 304 .* tcgen05.st.32x32b.x32 of .*consumer 1. writes: "
+     "consumer 0.: .*x32: reads column 304 .* tcgen05.st.32x32b.x16 of .*consumer 1. writes: "
      "no|consumer 1.: .*tcgen05.st.* writes to column 304 .*consumer 0. reads: no"},
     {"LanesOfAnotherWarp",
-     {Kind::change, "tcgen05.st.32x32b.x32", "", 32 << 16},
-     "consumer ..: tcgen05.st.32x32b.x32: the address 0x.* starts at lane .*; warp .* of the block "
+     {Kind::change, "tcgen05.st.32x32b.x16", "", 32 << 16},
+     "consumer ..: tcgen05.st.32x32b.x16: the address 0x.* starts at lane .*; warp .* of the block "
      "reaches the lanes"},
     {"FewerColumns",
      {Kind::change, "tcgen05.alloc", "", -256},
-     "consumer ..: tcgen05.st.32x32b.x32: columns .* of tensor memory are not allocated"},
+     "consumer ..: tcgen05.st.32x32b.x16: columns .* of tensor memory are not allocated"},
     {"NotGivenBack",
      {Kind::skip, "tcgen05.dealloc"},
      "the block ends with columns 0 to 511 of tensor memory allocated; expected tcgen05.dealloc"},

@@ -39,8 +39,8 @@ const Survivor kSurvivors[] = {
      {Kind::skip, kAfter, "", 0, -1, -1, 1, 1},
      "Every use follows a wait of its own, with a fence behind it."},
     {"NoFenceBetweenWaits",
-     {Kind::skip, kAfter, "", 0, kMultiplier, -1, 5, 5},
-     "Nothing uses tensor memory between the wait for probabilities and that for free sums, which "
+     {Kind::skip, kAfter, "", 0, kMultiplier, -1, 2, 2},
+     "Nothing uses tensor memory between the wait for free sums and that for probabilities, which "
      "has a fence too."},
     {"NoFenceBehindTheLastLoads",
      {Kind::skip, kBefore, "", 0, kConsumer, -1, 25, 25},

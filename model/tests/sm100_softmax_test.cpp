@@ -45,8 +45,9 @@ std::string difference(const Row& row, const numerics::HeadRule& head) {
   Scores scores;
   load(scores, row);
   const std::uint32_t top = block_top(scores);
-  Probabilities probabilities;
-  exp_cast<kPath>(scores, probabilities, top, head);
+  Probabilities parts[2];
+  exp_cast<kPath, 0>(scores, parts[0], top, head);
+  exp_cast<kPath, 1>(scores, parts[1], top, head);
 
   numerics::RowState state = numerics::empty_row(head);
   const numerics::BlockCast block = numerics::begin_block(state, contract_top(row), head);
@@ -54,7 +55,9 @@ std::string difference(const Row& row, const numerics::HeadRule& head) {
   if (top != expected_top) return "top " + std::to_string(top);
   for (int key = 0; key < kKeys; ++key) {
     const auto slot = static_cast<std::uint32_t>(numerics::slot_of_key(key));
-    const auto code = static_cast<std::uint8_t>(probabilities[slot / 4] >> slot % 4 * 8);
+    constexpr std::uint32_t kPartSlots = kKeys / 2;
+    const std::uint32_t four = parts[slot / kPartSlots][slot % kPartSlots / 4];
+    const auto code = static_cast<std::uint8_t>(four >> slot % 4 * 8);
     const float score = numerics::half_to_float(row[static_cast<std::size_t>(key)]);
     const std::uint8_t expected = numerics::probability_code(score, block, head);
     if (code != expected) {

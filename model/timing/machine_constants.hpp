@@ -71,6 +71,7 @@ struct MachineConstants {
 
 const MachineConstants& h200();
 const MachineConstants& b200();
+const MachineConstants& b200_slow_loads();  // the same with the lowest rate that was published
 const MachineConstants& b300();
 const MachineConstants& rtx5090();
 const MachineConstants& rtx4090();

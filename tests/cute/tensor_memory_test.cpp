@@ -62,17 +62,32 @@ const Places& places_of(TensorAccess access) {
   return places;
 }
 
-/// tcgen05.st of 32 columns that CuTe's place of every element says, the thread's warp.
-void store(std::uint32_t address, const Contents& contents, int warp) {
-  const Places& places = places_of(TensorAccess::store_x32);
-  std::uint32_t registers[32] = {};
-  const std::vector<TensorPlace>& mine = places[model::lane()];
+/// What CuTe's place of every element says that a store by the thread's warp takes.
+template <std::size_t kCount>
+void fill(std::uint32_t (&registers)[kCount], TensorAccess access, const Contents& contents,
+          int warp) {
+  const std::vector<TensorPlace>& mine = places_of(access)[model::lane()];
+  ASSERT_EQ(mine.size(), 2 * kCount);
   for (std::size_t i = 0; i < mine.size(); ++i) {
     TensorPlace place = mine[i];
     place.lane += model::kWarpLanes * warp;
     registers[i / 2] |= (bits_of(contents, place) & 0xFFFFu) << (16 * (i % 2));
   }
+}
+
+/// tcgen05.st of 32 columns at once.
+void store(std::uint32_t address, const Contents& contents, int warp) {
+  std::uint32_t registers[32] = {};
+  fill(registers, TensorAccess::store_x32, contents, warp);
   ptx::tcgen05_st_32x32b_x32(address, registers);
+  ptx::tcgen05_wait_st();
+}
+
+/// The first 16 of them.
+void store_half(std::uint32_t address, const Contents& contents, int warp) {
+  std::uint32_t registers[16] = {};
+  fill(registers, TensorAccess::store_x16, contents, warp);
+  ptx::tcgen05_st_32x32b_x16(address, registers);
   ptx::tcgen05_wait_st();
 }
 
@@ -114,18 +129,22 @@ void with_tensor_memory(const Body& body) {
 TEST(CuteTensorMemory, LoadsFindWhatStoresLeave) {
   Contents stored;
   Contents parts[4];  // of 32 columns
+  Contents last;      // of 16
   for (int lane = 0; lane < kRows; ++lane) {
     for (int column = 0; column < 128; ++column) {
       stored[{lane, column}] =
           static_cast<std::uint32_t>(lane << 24 | column << 16 | (lane * 128 + column));
       parts[column / 32][{lane, column % 32}] = stored[{lane, column}];
+      if (column >= 112) last[{lane, column - 112}] = stored[{lane, column}];
     }
   }
   Contents by_x8;
   Contents by_x32;
   Contents packed;
   with_tensor_memory([&](Shared&, int warp, std::uint32_t, std::uint32_t address) {
-    for (int i = 0; i < 4; ++i) store(address + 32 * i, parts[i], warp);
+    for (int i = 0; i < 3; ++i) store(address + 32 * i, parts[i], warp);
+    store_half(address + 96, parts[3], warp);
+    store_half(address + 112, last, warp);
     float eight[8];
     ptx::tcgen05_ld_32x32b_x8(eight, address);
     ptx::tcgen05_wait_ld();

@@ -8,7 +8,8 @@ namespace openvc::timing {
 
 const MachineConstants& machine_constants(std::string_view name) {
   std::string known;
-  for (const auto* machine : {&h200(), &b200(), &b300(), &rtx5090(), &rtx4090()}) {
+  for (const auto* machine :
+       {&h200(), &b200(), &b200_slow_loads(), &b300(), &rtx5090(), &rtx4090()}) {
     if (machine->name == name) return *machine;
     known += (known.empty() ? "" : ", ") + std::string(machine->name);
   }

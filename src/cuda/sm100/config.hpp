@@ -64,8 +64,11 @@ inline constexpr int kScores = 0;  // of both query tiles
 inline constexpr int kScoreColumns = numerics::kKeyBlock;
 inline constexpr int kProbabilities = kScores + kQueryTiles * kScoreColumns;  // of both
 inline constexpr int kProbabilityColumns = numerics::kKeyBlock / 4;
+inline constexpr int kProbabilityParts = 2;  // handed over one by one
+inline constexpr int kPartColumns = kProbabilityColumns / kProbabilityParts;
 inline constexpr int kPartial = kProbabilities + kQueryTiles * kProbabilityColumns;
 inline constexpr int kStepColumns = kStepBytes / 4;  // of the probabilities of a k-step
+inline constexpr int kStepsPerPart = kPartColumns / kStepColumns;
 inline constexpr int kPartialParts = 2;
 /// First column of a part.
 OPENVC_HD constexpr int part_begin(int part) { return part == 0 ? 0 : part == 1 ? 80 : kValueRows; }

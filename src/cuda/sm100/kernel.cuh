@@ -50,7 +50,6 @@ __device__ __forceinline__ void initialize_barriers(Storage<Config>& shared) {
   initialize(shared.value_full, 1);
   initialize(shared.value_empty, 1);
   initialize(shared.score_full, 1);
-  initialize(shared.score_empty, kWarpgroupWarps);
   initialize(shared.probability_full, kWarpgroupWarps);
   initialize(shared.partial_full, 1);
   initialize(shared.partial_empty, kWarpgroupWarps);

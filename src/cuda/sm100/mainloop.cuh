@@ -23,6 +23,9 @@
 // product of the other tile waits for their columns:
 //
 //   sums (i) -> accumulator   scores (i+1) -> registers -> codes (i+1) -> tensor memory
+//
+// Loads overlap: a chunk of the sums is added while the next arrives, the last while scores do.
+// Codes of the first half of the keys are handed over before those of the second are made.
 namespace openvc::cuda::sm100 {
 
 /// Columns of `partial` that are read: channels, residual columns of V, one column of ones.
@@ -106,18 +109,24 @@ struct Consumer {
 
   // ---- per key block --------------------------------------------------------------------------
 
-  /// Scores of the next block.
-  __device__ __forceinline__ void load_scores(Scores& scores) {
+  // Two chunks, or scores and the last columns, fit into the registers beside the accumulator.
+  static constexpr int kChunkColumns = 40;
+  static constexpr int kLastColumns = 16;
+  using Chunk = float[kChunkColumns];
+
+  /// Begins to load the scores of the next block.
+  __device__ __forceinline__ void begin_scores(Scores& scores) {
     ptx::mbarrier_wait(ptx::shared_address(&shared.score_full[tile]), score_parity);
     score_parity ^= 1;
     ptx::tcgen05_fence_after_thread_sync();
     ptx::tcgen05_ld_32x32b_x64_pack_16b(
         scores, columns + static_cast<std::uint32_t>(tensor_memory::kScores +
                                                      tile * tensor_memory::kScoreColumns));
+  }
+
+  __device__ __forceinline__ void end_scores(Scores& scores) {
     ptx::tcgen05_wait_ld();
     ptx::tensor_memory_fence_operand(scores);
-    ptx::tcgen05_fence_before_thread_sync();
-    arrive(shared.score_empty[tile]);
   }
 
   /// Hides the keys of a block that this row does not see; the tile's first row sees `limit`.
@@ -133,15 +142,14 @@ struct Consumer {
 
   /// Turns the scores of step `step` into codes.
   template <ExpCastPath kPath>
-  __device__ __forceinline__ Block softmax(Probabilities& probabilities, int step) {
-    Scores scores;
-    load_scores(scores);
+  __device__ __forceinline__ Block softmax(Scores& scores, int step) {
     if constexpr (kConfig.causal) {
       const int limit = causal_limit + step * numerics::kKeyBlock;
       if (limit < numerics::kKeyBlock) mask(scores, limit);
     }
     const std::uint32_t top = block_top(scores);
-    exp_cast<kPath>(scores, probabilities, top, head);
+    hand_over<kPath, 0>(scores, top);
+    hand_over<kPath, 1>(scores, top);
     if constexpr (kPath == ExpCastPath::narrow) {
       return {narrow_weight(ptx::cvt_f32_f16_low(top)), reference};
     } else {
@@ -150,49 +158,49 @@ struct Consumer {
     }
   }
 
-  /// Hands codes to the multiplier. The product of the block before has ended.
-  __device__ __forceinline__ void store_probabilities(const Probabilities& probabilities) const {
-    ptx::tcgen05_st_32x32b_x32(
+  /// Hands codes to the multiplier, which begins with the first part. It also says that the scores
+  /// have been read. The product of the block before has ended.
+  template <ExpCastPath kPath, int kPart>
+  __device__ __forceinline__ void hand_over(const Scores& scores, std::uint32_t top) const {
+    static_assert(tensor_memory::kProbabilityParts == 2 && tensor_memory::kPartColumns == 16);
+    Probabilities probabilities;
+    exp_cast<kPath, kPart>(scores, probabilities, top, head);
+    ptx::tcgen05_st_32x32b_x16(
         columns + static_cast<std::uint32_t>(tensor_memory::kProbabilities +
-                                             tile * tensor_memory::kProbabilityColumns),
+                                             tile * tensor_memory::kProbabilityColumns +
+                                             kPart * tensor_memory::kPartColumns),
         probabilities);
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();
-    arrive(shared.probability_full[tile]);
+    arrive(shared.probability_full[tile * tensor_memory::kProbabilityParts + kPart]);
   }
 
-  /// accumulator += weight * partial. A chunk of columns arrives while the one before is added.
-  __device__ __forceinline__ void promote() {
+  /// accumulator += weight * partial, but for the last columns, which come back in `last`. A chunk
+  /// of columns arrives while the one before is added.
+  __device__ __forceinline__ void promote(Chunk& last) {
     static_assert(tensor_memory::part_begin(1) == 80 && kAccumulatorRegisters == 136);
-    Chunk a;
-    Chunk b;
+    Chunk first;
     begin_part(0);
-    load_sums<32>(a, 0);
-    wait_for_sums(a);
-    load_sums<32>(b, 32);
-    add<32>(a, 0);
-    wait_for_sums(b);
-    load_sums<16>(a, 64);
-    add<32>(b, 32);
-    wait_for_sums(a);
+    load_sums<40>(first, 0);
+    wait_for_sums(first);
+    load_sums<40>(last, 40);
+    add<40>(first, 0);
+    wait_for_sums(last);
     end_part(0);
     begin_part(1);
-    load_sums<32>(b, 80);
-    add<16>(a, 64);
-    wait_for_sums(b);
-    load_sums<16>(a, 112);
-    add<32>(b, 80);
-    wait_for_sums(a);
-    load_sums<8>(b, 128);
-    add<16>(a, 112);
-    wait_for_sums(b);
+    load_sums<40>(first, 80);
+    add<40>(last, 40);
+    wait_for_sums(first);
+    load_sums<kLastColumns>(last, kAccumulatorRegisters - kLastColumns);
+    add<40>(first, 80);
+    wait_for_sums(last);
     end_part(1);
-    add<8>(b, 128);
     partial_parity ^= 1;
   }
 
-  static constexpr int kChunkColumns = 32;
-  using Chunk = float[kChunkColumns];
+  __device__ __forceinline__ void promote_last(const Chunk& last) {
+    add<kLastColumns>(last, kAccumulatorRegisters - kLastColumns);
+  }
 
   [[nodiscard]] __device__ int part(int index) const {
     return tile * tensor_memory::kPartialParts + index;
@@ -212,10 +220,18 @@ struct Consumer {
   template <int kColumns>
   __device__ __forceinline__ void load_sums(Chunk& chunk, std::uint32_t first) const {
     const std::uint32_t address = columns + tensor_memory::kPartial + first;
-    auto& registers = reinterpret_cast<float(&)[kColumns]>(chunk);
-    if constexpr (kColumns == 32) ptx::tcgen05_ld_32x32b_x32(registers, address);
-    if constexpr (kColumns == 16) ptx::tcgen05_ld_32x32b_x16(registers, address);
-    if constexpr (kColumns == 8) ptx::tcgen05_ld_32x32b_x8(registers, address);
+    static_assert(kColumns <= kChunkColumns && kColumns < 64 && kColumns % 8 == 0);
+    if constexpr (kColumns >= 32) {
+      ptx::tcgen05_ld_32x32b_x32(reinterpret_cast<float(&)[32]>(chunk), address);
+    }
+    if constexpr (kColumns % 32 >= 16) {
+      constexpr int kFirst = kColumns / 32 * 32;
+      ptx::tcgen05_ld_32x32b_x16(reinterpret_cast<float(&)[16]>(chunk[kFirst]), address + kFirst);
+    }
+    if constexpr (kColumns % 16 != 0) {
+      constexpr int kFirst = kColumns - 8;
+      ptx::tcgen05_ld_32x32b_x8(reinterpret_cast<float(&)[8]>(chunk[kFirst]), address + kFirst);
+    }
   }
 
   __device__ __forceinline__ static void wait_for_sums(Chunk& chunk) {
@@ -253,16 +269,19 @@ struct Consumer {
   /// All `count` >= 1 key blocks.
   template <ExpCastPath kPath>
   __device__ __forceinline__ void mainloop(int count) {
-    Probabilities probabilities;
-    begin_block<kPath>(softmax<kPath>(probabilities, 0));
-    store_probabilities(probabilities);
+    Scores scores;
+    Chunk last;
+    begin_scores(scores);
 #pragma unroll 1
-    for (int step = 1; step < count; ++step) {
-      promote();
-      begin_block<kPath>(softmax<kPath>(probabilities, step));
-      store_probabilities(probabilities);
+    for (int step = 0;; ++step) {
+      end_scores(scores);
+      begin_block<kPath>(softmax<kPath>(scores, step));
+      promote(last);
+      if (step + 1 == count) break;
+      begin_scores(scores);
+      promote_last(last);
     }
-    promote();
+    promote_last(last);
   }
 
   /// The main loop that is compiled for the rule of this head, over so many key blocks.

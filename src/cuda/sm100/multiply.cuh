@@ -20,8 +20,10 @@
 // The thread that issues all products of a block. Those of the two query tiles, A and B, take
 // turns, and score products run a key block ahead:
 //
-//   tensor core   | Q K of A(i+1) | P V of A(i) | Q K of B(i+1) | P V of B(i) |
-//   consumers A   |               | scores (i+1) to codes    | sum (i) |
+//   tensor core   | P V of A(i) | Q K of A(i+1) | P V of B(i) | Q K of B(i+1) |
+//   consumers A                 | sums (i)      | scores (i+1) to codes       |
+//
+// P V begins with the first half of the keys, while codes of the others are made.
 //
 // A query tile has a score buffer and a probability buffer of its own, so that codes of a block may
 // still be multiplied while the next scores are made.
@@ -41,10 +43,9 @@ struct Multiplier {
   schedule::RingState<kConfig.key_stages> key_ring{};
   schedule::RingState<kConfig.value_stages> value_ring{};
   std::uint32_t query_parity = 0;
-  std::uint32_t probability_parity[kQueryTiles] = {0, 0};
-  // Nobody has to empty a buffer before its first use. Sums of B wait for A's reader, those of A
+  std::uint32_t probability_parity[kQueryTiles * tensor_memory::kProbabilityParts] = {0, 0, 0, 0};
+  // Nobody has to empty the sums before their first use. Those of B wait for A's reader, those of A
   // for B's, but for the very first.
-  std::uint32_t score_empty_parity[kQueryTiles] = {1, 1};
   std::uint32_t partial_empty_parity[kQueryTiles * tensor_memory::kPartialParts] = {1, 1, 0, 0};
 
   /// Products of every work item of the cluster.
@@ -76,8 +77,8 @@ struct Multiplier {
       const bool last = step + 2 == count;
 #pragma unroll
       for (int tile = 0; tile < kQueryTiles; ++tile) {
-        if (more) issue_scores(extra_steps, tile, last);
         issue_values(tile);
+        if (more) issue_scores(extra_steps, tile, last);
       }
     }
   }
@@ -87,7 +88,8 @@ struct Multiplier {
     ptx::tcgen05_commit(ptx::shared_address(&barrier));
   }
 
-  /// scores = Q K^T of a query tile and the key block at the head of the ring. The accumulator is
+  /// scores = Q K^T of a query tile and the key block at the head of the ring. Those of the block
+  /// before have been read: their codes were waited for. The accumulator is
   /// binary16: what is small comes first, residual columns, then the axes from the weakest to the
   /// strongest, so that few sums are rounded at the size of the score.
   __device__ void issue_scores(int extra_steps, int tile, bool last_of_query) {
@@ -95,7 +97,6 @@ struct Multiplier {
     if (tile == 0) {
       ptx::mbarrier_wait(ptx::shared_address(&shared.key_full[key_ring.stage]), key_ring.parity);
     }
-    wait(shared.score_empty[tile], score_empty_parity[tile]);
     const std::uint32_t scores =
         columns +
         static_cast<std::uint32_t>(tensor_memory::kScores + tile * tensor_memory::kScoreColumns);
@@ -145,7 +146,6 @@ struct Multiplier {
       ptx::mbarrier_wait(ptx::shared_address(&shared.value_full[value_ring.stage]),
                          value_ring.parity);
     }
-    wait(shared.probability_full[tile], probability_parity[tile]);
     const std::uint32_t probabilities =
         columns + static_cast<std::uint32_t>(tensor_memory::kProbabilities +
                                              tile * tensor_memory::kProbabilityColumns);
@@ -173,6 +173,11 @@ struct Multiplier {
     const std::uint64_t rows = ptx::advance_descriptor(values, first * numerics::kKeyBlock);
 #pragma unroll
     for (int step = 0; step < kValueSteps; ++step) {
+      if (part == 0 && step % tensor_memory::kStepsPerPart == 0) {
+        const int half =
+            tile * tensor_memory::kProbabilityParts + step / tensor_memory::kStepsPerPart;
+        wait(shared.probability_full[half], probability_parity[half]);
+      }
       ptx::tcgen05_mma_f8f6f4_ts(
           columns + tensor_memory::kPartial + first,
           probabilities + static_cast<std::uint32_t>(step) * tensor_memory::kStepColumns,

@@ -6,6 +6,7 @@
 #include "cuda/device/exp_cast.cuh"
 #include "cuda/ptx/f16x2.cuh"
 #include "cuda/ptx/prmt.cuh"
+#include "cuda/sm100/config.hpp"
 #include "numerics/contract.hpp"
 #include "numerics/head_rule.hpp"
 #include "numerics/key_permutation.hpp"
@@ -24,7 +25,7 @@ inline constexpr int kScoreRegisters = numerics::kKeyBlock / 2;
 inline constexpr int kProbabilityRegisters = numerics::kKeyBlock / 4;
 
 using Scores = std::uint32_t[kScoreRegisters];
-using Probabilities = std::uint32_t[kProbabilityRegisters];
+using Probabilities = std::uint32_t[kProbabilityRegisters / tensor_memory::kProbabilityParts];
 
 /// The largest score of the row, at least kLeastTops, in both halves. NaN is ignored.
 __device__ __forceinline__ std::uint32_t block_top(const Scores& scores) {
@@ -44,19 +45,21 @@ __device__ __forceinline__ std::uint32_t block_top(const Scores& scores) {
   return ptx::max_f16x2(ptx::max_f16x2(both, ptx::prmt<0x1032>(both, both)), kLeastTops);
 }
 
-/// Codes of a row.
-template <ExpCastPath kPath>
+/// Codes of a part of a row.
+template <ExpCastPath kPath, int kPart>
 __device__ __forceinline__ void exp_cast(const Scores& scores, Probabilities& probabilities,
                                          std::uint32_t top, const numerics::HeadRule& head) {
   constexpr int kGroupScores = numerics::kKeyGroup / 2;
   constexpr int kGroupRegisters = numerics::kKeyGroup / 4;
+  constexpr int kGroups =
+      numerics::kKeyBlock / numerics::kKeyGroup / tensor_memory::kProbabilityParts;
   const std::uint32_t offset = block_offset<kPath>(top);
   const std::uint32_t scale = kPath == ExpCastPath::wide ? wide_scale(head) : kOneCode;
 #pragma unroll
-  for (int group = 0; group < numerics::kKeyBlock / numerics::kKeyGroup; ++group) {
+  for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
     for (int i = 0; i < kGroupRegisters; ++i) {
-      const int first = group * kGroupScores + i;
+      const int first = (kPart * kGroups + group) * kGroupScores + i;
       const std::uint32_t a = exp_cast_pair<kPath>(scores[first], offset, scale);
       const std::uint32_t b = exp_cast_pair<kPath>(scores[first + kGroupRegisters], offset, scale);
       probabilities[group * kGroupRegisters + i] = ptx::prmt<0x6420>(a, b);

@@ -306,7 +306,8 @@ std::vector<std::vector<TensorPlace>> tensor_a() {
 }
 
 std::vector<std::vector<TensorPlace>> tensor_access(TensorAccess access) {
-  using Store = SM100_TMEM_STORE_32dp32b32x;
+  using Store16 = SM100_TMEM_STORE_32dp32b16x;
+  using Store32 = SM100_TMEM_STORE_32dp32b32x;
   switch (access) {
     case TensorAccess::load_x8:
       return load_places<SM100_TMEM_LOAD_32dp32b8x>();
@@ -314,8 +315,10 @@ std::vector<std::vector<TensorPlace>> tensor_access(TensorAccess access) {
       return load_places<SM100_TMEM_LOAD_32dp32b32x>();
     case TensorAccess::load_x64_pack_16b:
       return load_places<SM100_TMEM_LOAD_32dp32b64x_16b>();
+    case TensorAccess::store_x16:
+      return access_places<Store16>(typename Copy_Traits<Store16>::SrcLayout{});
     case TensorAccess::store_x32:
-      return access_places<Store>(typename Copy_Traits<Store>::SrcLayout{});
+      return access_places<Store32>(typename Copy_Traits<Store32>::SrcLayout{});
   }
   throw std::invalid_argument("an access that no kernel has");
 }

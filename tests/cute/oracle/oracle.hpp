@@ -93,7 +93,7 @@ std::vector<std::vector<TensorPlace>> tensor_sums(BlockProduct product, bool a_i
 /// Of an A operand of 128 rows of 128 E4M3, [row][k].
 std::vector<std::vector<TensorPlace>> tensor_a();
 
-enum class TensorAccess { load_x8, load_x32, load_x64_pack_16b, store_x32 };
+enum class TensorAccess { load_x8, load_x32, load_x64_pack_16b, store_x16, store_x32 };
 /// [lane][element of 16 bits of its registers], lanes from the first of the warp on.
 std::vector<std::vector<TensorPlace>> tensor_access(TensorAccess access);
 

@@ -60,13 +60,21 @@ inline void tcgen05_ld_32x32b_x64_pack_16b(std::uint32_t (&r)[64], std::uint32_t
                        .packs = true});
 }
 
-inline void tcgen05_st_32x32b_x32(std::uint32_t address, const std::uint32_t (&r)[32]) {
-  // Read alone: the model takes loads and stores by the same description.
-  auto* registers = reinterpret_cast<std::byte*>(const_cast<std::uint32_t*>(r));
-  model::store_columns({.instruction = "tcgen05.st.32x32b.x32",
+/// Registers are read alone: the model takes loads and stores by the same description.
+inline void store_columns(const char* instruction, std::uint32_t address, const std::uint32_t* r,
+                          int count) {
+  model::store_columns({.instruction = instruction,
                         .address = address,
-                        .registers = registers,
-                        .count = 32});
+                        .registers = reinterpret_cast<std::byte*>(const_cast<std::uint32_t*>(r)),
+                        .count = count});
+}
+
+inline void tcgen05_st_32x32b_x16(std::uint32_t address, const std::uint32_t (&r)[16]) {
+  store_columns("tcgen05.st.32x32b.x16", address, r, 16);
+}
+
+inline void tcgen05_st_32x32b_x32(std::uint32_t address, const std::uint32_t (&r)[32]) {
+  store_columns("tcgen05.st.32x32b.x32", address, r, 32);
 }
 
 }  // namespace openvc::cuda::ptx
