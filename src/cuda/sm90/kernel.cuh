@@ -34,8 +34,8 @@ __device__ __forceinline__ void consume(const Parameters& parameters, Storage<Co
     // them, and fetches them in front of products: 18 clocks of the 1,068 of a key block on an
     // H200.
     if (!__any_sync(0xFFFF'FFFFu, has_queries<Config>(parameters, work, coord))) continue;
-    const int count = consumer.tiles(parameters.problem_of(work.batch_head)).count;
     consumer.begin_work(parameters.head_rules[work.batch_head], work);
+    const int count = consumer.tiles(parameters.problem_of(work.batch_head)).count;
     consumer.run_mainloop(__shfl_sync(0xFFFF'FFFFu, count, 0));
     store_rows(consumer, work.batch_head);
   }
