@@ -174,34 +174,6 @@ TEST_P(ModelPlantedLines, IsSeenByEverySchedule) {
   expect_seen(GetParam(), kSchedules, [](const auto& schedule) { return scene.run(schedule); });
 }
 
-// Rows without keys: one lane gives the Q tile back, lanes that the warp has left behind still wait
-// for it. It takes an order in which they are late.
-TEST_F(ModelPlanted, NoSyncwarpBehindAWait) {
-  const AttentionCase c = make_case(1, 1, 700, 70, Mask::causal);
-  const HostPrepared host(c, make_tensors(c));
-  const DevicePrepared device(host);
-  const DeviceOutput out(c.problem, c.type);
-  int seen = 0;
-  for (const std::uint64_t seed : {1, 2, 3, 4}) {
-    for (const bool planted : {false, true}) {
-      model::set_schedule({seed, model::Turns::random, model::Engines::random});
-      if (planted) model::set_mutation({Kind::skip, "bar.warp.sync"});
-      std::string message;
-      try {
-        run_on_device(device.view(), out);
-      } catch (const model::Fault& fault) {
-        message = fault.what();
-      }
-      model::set_mutation({});
-      if (message.empty()) continue;
-      ++seen;
-      EXPECT_TRUE(planted);
-      EXPECT_THAT(message, ContainsRegex("of query_full .* completes before all .*consumer"));
-    }
-  }
-  EXPECT_GT(seen, 0);
-}
-
 // A tensor that ends before the rows that the kernel is asked for.
 TEST_F(ModelPlanted, RowsBeyondTheOutput) {
   AttentionCase c = make_case(1, 1, 100, 200);
