@@ -39,6 +39,8 @@ class Sm90Test : public testing::Test {
     AttentionResult result;
     std::vector<std::byte> expected;
     for (const model::Schedule& schedule : kSchedules) {
+      // Only Hopper's blocks run two at a time.
+      if (schedule.turns == model::Turns::one_block_first && c.kernel != &kHopper) continue;
       SCOPED_TRACE(schedule.describe());
       model::set_schedule(schedule);
       DeviceOutput out(c.problem, c.type);
