@@ -11,8 +11,9 @@ from disassembly import Function, Instruction
 
 # Branches that this model knows. Calls return to the next instruction.
 _BRANCHES = ("BRA",)
+_TABLES = ("BRX", "BRXU")  # jumps to one of the labels that the disassembler lists
 _ENDS = ("EXIT", "RET")
-_UNKNOWN = ("BRX", "JMP", "JMX", "BRXU", "JMXU")
+_UNKNOWN = ("JMP", "JMX", "JMXU")
 
 
 @dataclass
@@ -144,9 +145,11 @@ def _split(function: Function) -> list[Block]:
     for index, instruction in enumerate(instructions):
         if instruction.opcode in _UNKNOWN:
             raise ValueError(f"{function.symbol}: unknown targets of {instruction.text}")
-        if instruction.opcode in _BRANCHES:
-            starts.add(function.labels[instruction.target])
-        if instruction.opcode in _BRANCHES + _ENDS:
+        if instruction.opcode in _BRANCHES + _TABLES:
+            if not instruction.targets:
+                raise ValueError(f"{function.symbol}: unknown targets of {instruction.text}")
+            starts.update(function.labels[target] for target in instruction.targets)
+        if instruction.opcode in _BRANCHES + _TABLES + _ENDS:
             starts.add(index + 1)
     ordered = sorted(s for s in starts if s < len(instructions))
     number = {start: index for index, start in enumerate(ordered)}
@@ -154,8 +157,8 @@ def _split(function: Function) -> list[Block]:
     for start, end in itertools.pairwise([*ordered, len(instructions)]):
         last = instructions[end - 1]
         successors = []
-        if last.opcode in _BRANCHES:
-            successors.append(number[function.labels[last.target]])
+        if last.opcode in _BRANCHES + _TABLES:
+            successors += [number[function.labels[target]] for target in last.targets]
         if _falls_through(last) and end < len(instructions):
             successors.append(number[end])
         blocks.append(Block(instructions[start:end], list(dict.fromkeys(successors))))
@@ -163,7 +166,7 @@ def _split(function: Function) -> list[Block]:
 
 
 def _falls_through(last: Instruction) -> bool:
-    if last.opcode not in _BRANCHES + _ENDS or last.guarded:
+    if last.opcode not in _BRANCHES + _TABLES + _ENDS or last.guarded:
         return True
     # 'BRA.DIV UR4, `(.L)' and 'BRA P1, `(.L)' are conditional without a guard.
     return last.opcode in _BRANCHES and "," in last.text

@@ -15,6 +15,7 @@ from pathlib import Path
 
 _GUARD = re.compile(r"@!?U?P\w+\s+")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
+_TABLE = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 _LABEL = re.compile(r"(\.L_\w+):\s*$")
 _FUNCTION = re.compile(r"\.text\.(\S+):\s*$")
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.+?)\s*;")
@@ -42,10 +43,11 @@ class Instruction:
         return self.name.split(".")[0]
 
     @property
-    def target(self) -> str | None:
-        """The label it names."""
-        found = _TARGET.search(self.text)
-        return found.group(1) if found else None
+    def targets(self) -> list[str]:
+        """The labels it names: one of a branch, several of a table of jumps."""
+        if table := _TABLE.search(self.text):
+            return table.group(1).split(",")
+        return _TARGET.findall(self.text)
 
 
 @dataclass
@@ -62,6 +64,13 @@ class Function:
     def local_accesses(self) -> int:
         """Loads and stores of local memory: spills and arrays with run-time indices."""
         return sum(i.opcode in ("LDL", "STL") for i in self.instructions)
+
+    def insert(self, index: int, *texts: str) -> None:
+        """Puts instructions before an index: a planted regression."""
+        self.instructions[index:index] = [Instruction(text) for text in texts]
+        for label, position in self.labels.items():
+            if position > index:
+                self.labels[label] = position + len(texts)
 
 
 def find_tool(name: str) -> Path | None:
@@ -102,17 +111,21 @@ def parse(listing: str) -> dict[str, Function]:
     return functions
 
 
-def disassemble(binary: Path) -> list[Function]:
-    """All kernels in a library, an object file or a cubin."""
+def disassemble(binary: Path, architecture: str | None = None) -> list[Function]:
+    """All kernels in a library, an object file or a cubin, or those of one architecture of several."""
     binary = binary.resolve()
+    chosen = [] if architecture is None else ["--gpu-architecture", architecture]
     functions: dict[str, Function] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        cubins = [binary]
         if binary.suffix != ".cubin":
-            _run("cuobjdump", "--extract-elf", "all", binary, folder=folder)
-        for cubin in sorted(folder.glob("*.cubin")) or [binary]:
+            _run("cuobjdump", *chosen, "--extract-elf", "all", binary, folder=folder)
+            cubins = sorted(folder.glob("*.cubin"))
+        for cubin in cubins:
             functions |= parse(_run("nvdisasm", "--print-code", cubin))
-    for symbol, usage in _RESOURCES.findall(_run("cuobjdump", "--dump-resource-usage", binary)):
+    usages = _run("cuobjdump", *chosen, "--dump-resource-usage", binary)
+    for symbol, usage in _RESOURCES.findall(usages):
         amounts = dict(item.split(":", 1) for item in usage.split())
         functions[symbol].registers = int(amounts["REG"])
         functions[symbol].stack_bytes = int(amounts["STACK"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Loops and decisions of a small listing, in the form that nvdisasm prints."""
 
+import pytest
 from control_flow import ControlFlow
 from disassembly import Function, Instruction, parse
 
@@ -47,7 +48,7 @@ def test_parse():
     function = parse(LISTING)["kernel"]
     assert len(function.instructions) == 17
     guarded = function.instructions[2]
-    assert (guarded.opcode, guarded.target, guarded.guarded) == ("BRA", ".L_x_5", True)
+    assert (guarded.opcode, guarded.targets, guarded.guarded) == ("BRA", [".L_x_5"], True)
     assert function.labels[".L_x_1"] == 1
     assert function.instructions[3].name == "QGMMA.64x136x32.F32.E4M3.E4M3"
 
@@ -78,3 +79,22 @@ def test_decisions_of_a_loop():
 def test_code_behind_the_exit_is_no_loop():
     flow = flow_of(LISTING.replace("@P2 BRA `(.L_x_1)", "@P2 BRA `(.L_x_7)"))
     assert flow.innermost(lambda i: i.opcode == "QGMMA") == []
+
+
+def test_a_table_of_jumps_leads_to_all_of_its_labels():
+    table = 'BRXU UR4 -0xd040 (*"BRANCH_TARGETS .L_x_1,.L_x_5,.L_x_7"*)'
+    flow = flow_of(LISTING.replace("BRA.DIV UR5, `(.L_x_7)", table))
+    (block,) = [b for b in flow.blocks if b.instructions[-1].opcode == "BRXU"]
+    labels = [".L_x_1", ".L_x_5", ".L_x_7"]
+    assert block.instructions[-1].targets == labels
+    starts = [flow.blocks[s].instructions[0].text for s in block.successors]
+    assert starts == [
+        "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R3",
+        "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R3",
+        "WARPSYNC.COLLECTIVE R5, `(.L_x_6)",
+    ]
+
+
+def test_a_jump_with_unknown_targets_is_refused():
+    with pytest.raises(ValueError, match="kernel: unknown targets of BRX R2 -0x10"):
+        flow_of(LISTING.replace("BRA.DIV UR5, `(.L_x_7)", "BRX R2 -0x10"))

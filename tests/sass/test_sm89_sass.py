@@ -4,7 +4,6 @@ in seconds: a build of all libraries for one more architecture takes a minute.""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -27,12 +26,9 @@ MOST_INSTRUCTIONS = {"narrow": 640, "wide": 720}
 
 
 @pytest.fixture(scope="module", params=["sm_89", "sm_120a"])
-def kernel(request, tmp_path_factory) -> Function:
-    build = os.environ.get("OPENVC_BUILD_DIR")
-    if build is None:
-        pytest.skip("OPENVC_BUILD_DIR names no build folder")
+def kernel(request, build, tmp_path_factory) -> Function:
     cubin = tmp_path_factory.mktemp("sm89") / "dense.cubin"
-    folders = (REPOSITORY / "src", REPOSITORY / "include", Path(build) / "generated")
+    folders = (REPOSITORY / "src", REPOSITORY / "include", build / "generated")
     subprocess.run(
         ["nvcc", "-std=c++20", "-O3", f"-arch={request.param}", "-cubin", "-o", cubin]
         + [f"-I{folder}" for folder in folders]

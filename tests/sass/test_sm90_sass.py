@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import copy
-import os
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from budget import kernel_violations, load_budget, loop_violations, violations
@@ -23,22 +20,6 @@ LOOPS = [
     for rule, totals in limits["instructions_per_tile"].items()
     for steps in totals
 ]
-
-
-@pytest.fixture(scope="session")
-def build() -> Path:
-    folder = os.environ.get("OPENVC_BUILD_DIR")
-    if folder is None:
-        pytest.skip("OPENVC_BUILD_DIR names no build folder")
-    return Path(folder)
-
-
-@pytest.fixture(scope="session")
-def kernel_set(build) -> str:
-    """OPENVC_KERNEL_SET of the build: all, or the subset ci."""
-    return re.search(
-        r"^OPENVC_KERNEL_SET:\w+=(\w+)$", (build / "CMakeCache.txt").read_text(), re.M
-    )[1]
 
 
 @pytest.fixture(scope="session")
@@ -97,14 +78,6 @@ def test_main_loop(need_kernel, loops, kernel, rule, steps):
 # Planted regressions: each change of the real code must be noticed.
 
 
-def insert(function: Function, index: int, *texts: str) -> None:
-    """Puts instructions before an index."""
-    function.instructions[index:index] = [Instruction(text) for text in texts]
-    for label, position in function.labels.items():
-        if position > index:
-            function.labels[label] = position + len(texts)
-
-
 def first_product(function: Function) -> int:
     """Index of a value product of a main loop."""
     wanted = next(i for i in find_main_loops(function)[0].steady if ".F32." in i.name)
@@ -112,7 +85,7 @@ def first_product(function: Function) -> int:
 
 
 def plant(*texts: str) -> Callable[[Function], None]:
-    return lambda function: insert(function, first_product(function), *texts)
+    return lambda function: function.insert(first_product(function), *texts)
 
 
 def remove_product(function: Function) -> None:
@@ -122,7 +95,7 @@ def remove_product(function: Function) -> None:
 
 def serialise(function: Function) -> None:
     index = first_product(function) + 1
-    insert(function, index, "WARPGROUP.DEPBAR.LE gsb0, 0x0", "WARPGROUP.ARRIVE")
+    function.insert(index, "WARPGROUP.DEPBAR.LE gsb0, 0x0", "WARPGROUP.ARRIVE")
 
 
 def use_more_registers(function: Function) -> None:
