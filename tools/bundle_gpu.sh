@@ -45,6 +45,6 @@ for target in "${targets[@]}"; do
   done
 done
 install -m 755 tests/gpu/run.sh tests/gpu/sanitize.sh tests/gpu/record.sh "$folder/"
-install -m 644 tests/golden/contract_v*.txt "$folder/"
+install -m 644 tests/golden/contract_v*.txt tests/golden/h200_outputs.bin "$folder/"
 git describe --always --dirty --abbrev=12 >"$folder/commit.txt"
 du -sh "$folder"

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "machine/canonical_nan.hpp"
 #include "machine/decoded_operand.hpp"
 #include "machine/matrix_product.hpp"
 #include "numerics/e4m3.hpp"
@@ -118,11 +119,13 @@ void add_products(const Row& left, const Factors& right, std::size_t first, Prod
       total[n] += static_cast<std::int32_t>(value * values[n] * scale[n]);
     }
   }
+  const float nan = type == Product::Sum::binary16 ? numerics::half_to_float(kHalfNan)
+                                                   : numerics::float_from_bits(kFloatNanBits);
   for (std::size_t n = 0; n < kColumns; ++n) {
-    if (left.is_nan || right.nan[first + n] != 0) {
-      d[n] = numerics::quiet_nan();
+    if (left.is_nan || right.nan[first + n] != 0 || d[n] != d[n]) {
+      d[n] = nan;
     } else if (!numerics::is_finite(d[n])) {
-      continue;  // it stays
+      continue;  // infinite: it stays
     } else if (largest[n] > kNoExponent) {
       d[n] = rounded_sum(static_cast<float>(total[n]) * unit[n], type);
     } else {

@@ -14,6 +14,7 @@ namespace openvc::model {
 // the old sum, those that are zero apart, every one of these terms is truncated towards zero to a
 // multiple of 2^(E - kAlignmentBits) and the sum of all is exact. Binary16 sums are then rounded to
 // nearest even, binary32 sums truncated towards zero to kSumBits significant bits.
+// NaN is the canonical one.
 inline constexpr int kAlignmentBits = 13;
 inline constexpr int kSumBits = 14;
 

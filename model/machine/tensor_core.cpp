@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "machine/canonical_nan.hpp"
 #include "machine/cluster.hpp"
 #include "machine/hopper_product.hpp"
 #include "machine/matrix_product.hpp"
@@ -172,8 +173,7 @@ void TensorCore::complete(Pending& pending) {
   add_hopper_products(pending.a_bytes, pending.b_bytes, product.sum, d);
   for_each_pair([&](std::uint32_t* registers, std::size_t place) {
     if (binary16) {
-      *registers = numerics::float_to_half(d[place]) |
-                   static_cast<std::uint32_t>(numerics::float_to_half(d[place + 1])) << 16;
+      *registers = half_bits(d[place]) | static_cast<std::uint32_t>(half_bits(d[place + 1])) << 16;
     } else {
       for (std::size_t i = 0; i < 2; ++i) registers[i] = numerics::float_bits(d[place + i]);
     }

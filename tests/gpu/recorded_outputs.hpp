@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -121,6 +122,22 @@ Difference difference(const std::vector<std::byte>& a, const std::vector<std::by
     result.one_unit += units == 1;
     result.more += units > 1;
     result.most = std::max(result.most, units);
+  }
+  return result;
+}
+
+/// How many of two arrays of numbers are further apart than `most` and than neighbours are. A NaN or
+/// an infinity is apart from everything but its own bits.
+inline std::int64_t apart(const std::vector<std::byte>& a, const std::vector<std::byte>& b,
+                          float most) {
+  std::int64_t result = 0;
+  for (std::size_t i = 0; i < a.size(); i += sizeof(float)) {
+    float x = 0;
+    float y = 0;
+    std::memcpy(&x, a.data() + i, sizeof(float));
+    std::memcpy(&y, b.data() + i, sizeof(float));
+    if (std::memcmp(&x, &y, sizeof(float)) == 0 || std::nextafter(x, y) == y) continue;
+    result += std::fabs(x - y) <= most ? 0 : 1;
   }
   return result;
 }

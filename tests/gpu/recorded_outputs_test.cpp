@@ -12,8 +12,9 @@
 #include "gpu/recorded_outputs.hpp"
 #include "gpu/recorded_problems.hpp"
 
-// The Hopper kernel on small problems, against what it wrote on an H200, bit for bit: on a GPU and
-// on the model of the machine.
+// The Hopper kernel on small problems, against what it wrote on an H200, on a GPU and on the model
+// of the machine: outputs bit for bit, log-sum-exps within the last place of a logarithm, because
+// the model takes the host's logf.
 //
 // OPENVC_RECORD_OUTPUTS, the path of a file: what the kernel writes is stored there, and compared
 // with nothing.
@@ -23,6 +24,12 @@ namespace {
 constexpr std::uint32_t kFloatInfinity = 0x7F80'0000u;
 constexpr std::uint16_t kHalfInfinity = 0x7C00u;
 constexpr std::uint16_t kBfloat16Infinity = 0x7F80u;
+
+// Sums of weights of these problems are below e^16, so that this is the most that two logf can
+// differ by which are a unit of the last place apart.
+constexpr float kLogarithmUnit = 0x1p-20f;
+// An H200's logf is not the nearest number in 4 % of all cases, and glibc's need not be.
+constexpr std::int64_t kElementsForOneDifference = 10;
 
 class RecordedOutputsTest : public Sm90Test {
  protected:
@@ -44,8 +51,10 @@ TEST_F(RecordedOutputsTest, EqualAnH200s) {
   const char* record = std::getenv("OPENVC_RECORD_OUTPUTS");
   const std::string path = golden::golden_path("h200_outputs.bin");
   const RecordedOutputs expected = read_recorded(path);
-  if (record == nullptr && expected.empty()) GTEST_SKIP() << "there is no " << path;
+  if (record == nullptr) ASSERT_FALSE(expected.empty()) << "there is no " << path;
   RecordedOutputs outputs;
+  std::int64_t logarithms = 0;
+  std::int64_t differing_logarithms = 0;
   std::string table = "elements that differ, by how many units of the last place:\n";
   for (const RecordedProblem& problem : recorded_problems()) {
     SCOPED_TRACE(problem.name);
@@ -66,8 +75,12 @@ TEST_F(RecordedOutputsTest, EqualAnH200s) {
     table += problem.name + ": output " + output.describe() + "; log-sum-exp " +
              log_sum_exp.describe() + "\n";
     EXPECT_EQ(output.bits, 0) << output.describe();
-    EXPECT_EQ(log_sum_exp.bits, 0) << log_sum_exp.describe();
+    EXPECT_EQ(apart(mine.log_sum_exp, theirs.log_sum_exp, kLogarithmUnit), 0)
+        << log_sum_exp.describe();
+    logarithms += log_sum_exp.elements;
+    differing_logarithms += log_sum_exp.bits;
   }
+  EXPECT_LE(differing_logarithms * kElementsForOneDifference, logarithms);
   if (record != nullptr) write_recorded(record, outputs);
   RecordProperty("differences", table);
   if (HasFailure()) ADD_FAILURE() << table;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ def test_goals_are_met(timing):
     assert len(timing["variants"]) >= 10
     assert timing["held_out_variants"] >= 4
     assert timing["held_out_worst_error_percent"] <= 10
+
+
+def test_planted_faults_are_those_of_both_kernels():
+    document = (ROOT / "docs/machine_model.md").read_text()
+    planted = re.search(
+        r"plant (\d+) faults into the Hopper kernel and (\d+) into the Blackwell", document
+    )
+    hopper, blackwell = (int(count) for count in planted.groups())
+    summary = json.loads((RESULTS / "summary.json").read_text())
+    assert blackwell == json.loads((RESULTS / "sm100.json").read_text())["planted_faults"]
+    assert summary["planted_faults"] == hopper + blackwell
+    assert summary["planted_faults_seen"] == summary["planted_faults"]
 
 
 def test_document_and_summary_follow(timing):

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "machine/canonical_nan.hpp"
 #include "machine/recorder.hpp"
 #include "numerics/e4m3.hpp"
 #include "numerics/half.hpp"
@@ -21,7 +22,7 @@ inline std::uint32_t pair(std::uint16_t low, std::uint16_t high) {
 inline std::uint32_t cvt_rn_f16x2_e4m3x2(std::uint16_t codes) {
   model::count(model::InstructionClass::convert);
   const auto half = [](int code) {
-    return numerics::float_to_half(numerics::e4m3_decode(static_cast<std::uint8_t>(code)));
+    return model::half_bits(numerics::e4m3_decode(static_cast<std::uint8_t>(code)));
   };
   return pair(half(codes & 0xFF), half(codes >> 8));
 }
@@ -38,14 +39,14 @@ inline float cvt_f32_f16_high(std::uint32_t halves) {
 inline std::uint32_t cvt_rn_satfinite_f16x2(float low, float high) {
   model::count(model::InstructionClass::convert);
   const auto half = [](float x) {
-    return numerics::float_to_half(numerics::saturate(x, numerics::kHalfMax));
+    return model::half_bits(numerics::saturate(x, numerics::kHalfMax));
   };
   return pair(half(low), half(high));
 }
 inline std::uint32_t cvt_rn_satfinite_bf16x2(float low, float high) {
   model::count(model::InstructionClass::convert);
   const auto half = [](float x) {
-    return numerics::float_to_bfloat16(numerics::saturate(x, numerics::kBfloat16Max));
+    return model::bfloat16_bits(numerics::saturate(x, numerics::kBfloat16Max));
   };
   return pair(half(low), half(high));
 }
