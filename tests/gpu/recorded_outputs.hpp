@@ -126,8 +126,8 @@ Difference difference(const std::vector<std::byte>& a, const std::vector<std::by
   return result;
 }
 
-/// How many of two arrays of numbers are further apart than `most` and than neighbours are. A NaN or
-/// an infinity is apart from everything but its own bits.
+/// How many of two arrays of numbers are further apart than `most` and than neighbours are. A NaN
+/// or an infinity is apart from everything but its own bits.
 inline std::int64_t apart(const std::vector<std::byte>& a, const std::vector<std::byte>& b,
                           float most) {
   std::int64_t result = 0;
