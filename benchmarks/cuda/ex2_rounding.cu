@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // By how many units of the last place ex2.approx.ftz.f32 and logf of a GPU differ from the results
-// that are rounded to nearest: the two functions of the attention kernels that the model of the
-// machine does not know bit for bit.
+// that are rounded to nearest. The model of the machine has ex2.approx of Hopper from such a record
+// (model/machine/ex2.cpp), and the host's logf.
 //
 //   ex2_rounding <file> [<file of all fractions>]        counts as one JSON object on stdout
 //
