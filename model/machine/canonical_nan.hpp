@@ -6,7 +6,7 @@
 #include "numerics/half.hpp"
 
 // The NaN that conversions and tensor cores of the machine write, whatever NaN they have read: PTX
-// calls it canonical, and an H200 writes it.
+// calls it canonical, and an H200 writes it as sums and as bfloat16 outputs.
 namespace openvc::model {
 
 inline constexpr std::uint16_t kHalfNan = 0x7FFF;  // of bfloat16, too

@@ -10,7 +10,7 @@
 #include "numerics/bits.hpp"
 
 // How Hopper computes 2^x, fitted to the results of an H200 for all 2^23 fractions of an octave
-// (benchmarks/cuda/ex2_rounding.cu), which leave no other choice of these numbers. |x| is cut to 23
+// (benchmarks/cuda/ex2_rounding.cu) and equal to every one of them. |x| is cut to 23
 // bits behind the point and x < 0 takes their complement, but for whole numbers. The first 6 bits
 // of the fraction choose a parabola in the other 17, l, whose square is short of its last bits.
 namespace openvc::model {
