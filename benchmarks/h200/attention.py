@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import open_vc_attn
 import torch
 from contenders import all_contenders
 from gpu_monitor import GpuMonitor
@@ -29,6 +28,8 @@ from report import markdown
 from results import DeviceLost, Results
 from steps import ROUNDS, Step, all_steps, captured_inputs, quick_steps, run
 from summary import summarize
+
+import open_vc_attn
 
 DEFAULT_BUDGET = 440.0  # seconds; enough for every step
 QUICK_BUDGET = 60.0

@@ -63,8 +63,14 @@ def test_wrong_arguments(wrong, capsys):
 
 @pytest.mark.parametrize(
     "installed, claimed, measured",
-    [("abc123", None, "abc123"), ("abc123", "abc", "abc123"), ("unknown", "abc", "abc")]
-    + [("unknown", None, "unknown"), ("abc123", "abd", None), ("abc123-dirty", "abc124", None)],
+    [
+        ("abc123", None, "abc123"),
+        ("abc123", "abc", "abc123"),
+        ("unknown", "abc", "abc"),
+        ("unknown", None, "unknown"),
+        ("abc123", "abd", None),
+        ("abc123-dirty", "abc124", None),
+    ],
 )
 def test_commit_is_that_of_the_installed_package(installed, claimed, measured, monkeypatch):
     monkeypatch.setattr(program.open_vc_attn, "info", lambda: {"commit": installed})
