@@ -20,6 +20,7 @@ from sm100_budget import (
 )
 
 pytestmark = pytest.mark.sass
+pytest_plugins = ["cuda_build"]
 
 Kernels = dict[str, Function]
 

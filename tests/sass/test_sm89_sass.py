@@ -13,6 +13,7 @@ from control_flow import ControlFlow
 from disassembly import Function, disassemble
 
 pytestmark = pytest.mark.sass
+pytest_plugins = ["cuda_build"]
 
 REPOSITORY = Path(__file__).parents[2]
 SCORES = "QMMA.16832.F16.E4M3.E4M3"

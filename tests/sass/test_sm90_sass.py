@@ -12,6 +12,7 @@ from disassembly import Function, Instruction, disassemble
 from main_loop import find_main_loops, kernel_name
 
 pytestmark = pytest.mark.sass
+pytest_plugins = ["cuda_build"]
 
 BUDGET = load_budget()
 LOOPS = [

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests of machine code share."""
+"""What the tests of machine code share: a plugin of theirs. No conftest.py, whose name is taken by the
+one that tests/python imports from."""
 
 from __future__ import annotations
 
