@@ -3,35 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
-#include <string_view>
-
-#include "numerics/contract.hpp"
+#include "unit/cuda/kernel_table_properties.hpp"
 
 namespace openvc::cuda::sm90 {
 namespace {
 
-// Whatever set of kernels was built.
-TEST(KernelTable, EveryCallIsServed) {
-  for (const Mask mask : {Mask::none, Mask::causal}) {
-    for (int steps = 0; steps <= numerics::kMaxExtraSteps; ++steps) {
-      const Kernel* kernel = find_kernel(kernels(), mask, steps);
-      ASSERT_NE(kernel, nullptr) << "causal " << (mask == Mask::causal) << ", steps " << steps;
-      EXPECT_GE(kernel->config.max_extra_steps, steps);
-      EXPECT_EQ(kernel->config.causal, mask == Mask::causal) << kernel->name;
-    }
-  }
-}
+TEST(KernelTable, EveryCallIsServed) { test::expect_every_call_is_served(kernels()); }
 
-// A kernel behind one that can do the same with longer rings would never run.
 TEST(KernelTable, EveryKernelServesSomeCall) {
-  std::set<std::string_view> used;
-  for (const Mask mask : {Mask::none, Mask::causal}) {
-    for (int steps = 0; steps <= numerics::kMaxExtraSteps; ++steps) {
-      used.insert(find_kernel(kernels(), mask, steps)->name);
-    }
-  }
-  EXPECT_EQ(used.size(), kernels().size());
+  test::expect_every_kernel_serves_some_call(kernels());
 }
 
 TEST(KernelTable, AKernelServesItsMaskAndWhatItHasRoomFor) {
@@ -44,11 +24,7 @@ TEST(KernelTable, AKernelServesItsMaskAndWhatItHasRoomFor) {
   EXPECT_TRUE(can_serve(kCausal, Mask::causal, 0));
   EXPECT_FALSE(can_serve(kCausal, Mask::none, 0));
   EXPECT_FALSE(can_serve(kCausal, Mask::causal, 1));
-}
-
-TEST(KernelTable, ACallThatNoKernelServesFindsNone) {
   EXPECT_EQ(find_kernel({}, Mask::none, 0), nullptr);
-  EXPECT_EQ(find_kernel(kernels(), Mask::none, numerics::kMaxExtraSteps + 1), nullptr);
 }
 
 }  // namespace
