@@ -10,8 +10,8 @@ namespace openvc::cuda::sm89 {
 inline constexpr schedule::PackedFormat kPackedFormat{.query_tile = 256, .ones_rows = 1};
 
 /// Queues FP8 attention of prepared inputs on a stream of the output's device, one that this build
-/// has an image for: of compute capability 8.9, 12.0 or 12.1. Not yet run on one of these; tests run
-/// an image of it on Hopper.
+/// has an image for: of compute capability 8.9, 12.0 or 12.1. Not yet run on one of these; tests
+/// run an image of it on Hopper.
 ///
 /// `inputs` and `log_sum_exp` ([B, H, Sq] floats or null) are device memory; out is
 /// [B, Sq, H, kHeadDim], bfloat16 or float16, any strides with channel stride 1. Allocates nothing,
